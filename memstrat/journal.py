@@ -1,0 +1,101 @@
+"""The run journal: a stopped g0 or g1 loses no finished run.
+
+One JSON line a finished run, behind a header line that says what the runs belong to. A torn last
+line (the process died while writing it) is dropped on resume: that run is measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from memstrat.errors import IdentityMismatchError, RecordError
+from memstrat.records import Run
+from memstrat.storage import storage_error
+from memstrat.workload import canonical_json
+
+VERSION = 1
+
+
+class Journal:
+    """Finished runs of one label and stage, in the order they ended.
+
+    Args:
+        path: the journal file, made if absent.
+        header: what must agree to continue: identity, hardware_id, packages, and the stage's own settings.
+
+    Raises:
+        IdentityMismatchError: the file belongs to another identity, machine or package set.
+        RecordError: a line before the last is not JSON.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]):
+        self.path = path
+        self.header = {"journal_version": VERSION, **json.loads(canonical_json(header))}
+        self.runs: list[Run] = []
+        if path.exists():
+            self._resume()
+        if not path.exists() or path.stat().st_size == 0:
+            self._append(self.header)
+
+    def add(self, run: Run) -> None:
+        """Append one finished run; it is on disk when this returns."""
+        self._append(run.model_dump(mode="json"))
+        self.runs.append(run)
+
+    def find(self, name: str, repeat: int, seq_len: int) -> Run | None:
+        """The finished run of this strategy, block and length, if there is one."""
+        return next((run for run in self.runs
+                     if (run.name, run.repeat, run.seq_len) == (name, repeat, seq_len)), None)
+
+    def close(self) -> None:
+        """Remove the file: its runs are in the record now."""
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, content: dict[str, Any]) -> None:
+        line = (canonical_json(content) + "\n").encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            size = self.path.stat().st_size if self.path.exists() else 0
+            with open(self.path, "ab") as file:
+                try:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    os.truncate(self.path, size)
+                    raise
+        except OSError as error:
+            raise storage_error(self.path, error) from None
+
+    def _resume(self) -> None:
+        data = self.path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            os.truncate(self.path, len(whole))
+        lines = whole.decode().splitlines()
+        if not lines:
+            return
+        try:
+            header, *rows = [json.loads(line) for line in lines]
+            self.runs = [Run.model_validate(row) for row in rows]
+        except ValueError as error:
+            raise RecordError(f"{self.path.name}: must be one JSON object a line, got {error}. The journal was edited: "
+                              "restore it, or measure again under another label.") from None
+        differences = _flat_differences(self.header, header)
+        if differences:
+            raise IdentityMismatchError(
+                f"{self.path.name}", differences,
+                "Continue on the machine, with the packages and flags it was begun with, or choose another label.")
+
+
+def _flat_differences(ours: Any, theirs: Any, prefix: str = "") -> dict[str, tuple[object, object]]:
+    """Differing leaves of two nested dicts, by dotted key."""
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        return {} if ours == theirs else {prefix.rstrip("."): (ours, theirs)}
+    found: dict[str, tuple[object, object]] = {}
+    for key in dict.fromkeys((*ours, *theirs)):
+        found |= _flat_differences(ours.get(key), theirs.get(key), f"{prefix}{key}.")
+    return found

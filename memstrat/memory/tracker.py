@@ -151,10 +151,8 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._phase == "backward":
-            self._follow_recompute()
-            if func is _ADD and not self._is_recomputing:
-                self._accumulation = self._accumulation_of(args)
+        if func is _ADD and self._phase == "backward" and not torch.is_grad_enabled():
+            self._accumulation = self._accumulation_of(args)
         if isinstance(result, torch.Tensor):
             self._observe(result, None, func, args)
         elif isinstance(result, (list, tuple)):
@@ -180,6 +178,8 @@ class LiveBytes(TorchDispatchMode):
             self._log(FREE, index)
         elif num_bytes == 0 or (func is not None and _shares_input(key, args)):
             return
+        if self._phase == "backward":
+            self._follow_recompute()
         on_host = self._host_depth > 0 or tensor.device.type != self.device_type
         is_logits = bool(self.vocab_size) and tensor.dim() > 1 and tensor.shape[-1] == self.vocab_size
         self.blocks.append(Block(num_bytes, HOST if on_host else DEVICE, self._phase, category, is_logits,
@@ -215,13 +215,15 @@ class LiveBytes(TorchDispatchMode):
                 block.category = "saved_activations"
 
     def _mark_gradients(self) -> None:
-        for parameter in filter(None, (ref() for ref in self._parameters)):
-            if parameter.grad is not None:
+        for ref in self._parameters:
+            parameter = ref()
+            if parameter is not None and parameter.grad is not None:
                 index = self._index_by_storage.get(parameter.grad.untyped_storage()._cdata)
                 if index is not None:
                     self.blocks[index].category = "gradients"
 
-    # -- recomputation: inside backward, autograd records only while a region runs again ------
+    # -- recomputation: inside backward, autograd records only while a region runs again. It ---
+    #    ends at the first allocation of backward proper; views made without grad mode do not count.
 
     def _follow_recompute(self) -> None:
         if torch.is_grad_enabled():
@@ -262,10 +264,9 @@ class LiveBytes(TorchDispatchMode):
     def _undo_out_of_place(self, kept: int, dropped: int) -> None:
         self.events.pop()
         self.blocks.pop()
-        for key, index in self._index_by_storage.items():
-            if index == dropped:
-                self._index_by_storage[key] = kept
-                break
+        newest = next(reversed(self._index_by_storage))
+        assert self._index_by_storage[newest] == dropped
+        self._index_by_storage[newest] = kept
 
 
 def _shares_input(key: int, args: Any) -> bool:

@@ -6,6 +6,7 @@ Presets are TOML files in `presets/`, read by the function that reads a user's `
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import tomllib
@@ -38,11 +39,12 @@ class Experiment(Frozen):
     ladder: tuple[int, ...]
     max_val_loss: float | None = Field(default=None, gt=0)
     about: str = ""  # one line for people: why these numbers
+    reference_label: str | None = None  # label of the committed record that `prepare` shows a newcomer
 
     @model_validator(mode="after")
     def _check_ladder(self) -> Experiment:
         steps = (self.workload.seq_len, *self.ladder)
-        if any(later <= earlier for earlier, later in zip(steps, steps[1:])):
+        if any(later <= earlier for earlier, later in itertools.pairwise(steps)):
             raise ValueError(f"must be strictly increasing and above the base length {steps[0]}, "
                              f"got {list(self.ladder)}")
         return self
@@ -91,6 +93,7 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
     if own_model:
         tables["budget"] = {}
         tables["workload"]["name"] = "custom"
+        tables.pop("reference_label", None)
     _apply_overrides(tables, given)
     budget = tables.get("budget") or None
     if budget is not None and "memory_cap_mb" not in budget:
@@ -103,8 +106,8 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
             problems += error.problems
     if problems:
         raise InputError(problems)
-    return build(Experiment, {**parts, "ladder": tables.get("ladder", ()), "about": tables.get("about", ""),
-                              "max_val_loss": tables.get("max_val_loss")}, "ladder")
+    rest = {key: tables[key] for key in ("about", "max_val_loss", "reference_label") if key in tables}
+    return build(Experiment, {**parts, "ladder": tables.get("ladder", ()), **rest}, "ladder")
 
 
 _OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
@@ -188,7 +191,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
         raise InputError(f"workload: must be a file, got {str(path)!r}, which is not there. Check the path.") from None
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"workload: must be TOML or JSON, got {path.name} with: {error}. Correct that line.") from None
-    known = {"about", "workload", "budget", "ladder", "max_val_loss"}
+    known = {"about", "workload", "budget", "ladder", "max_val_loss", "reference_label"}
     problems = [f"{key}: must be one of {', '.join(sorted(known))} in {path.name}, got an unknown key. Remove it."
                 for key in tables if key not in known]
     if not isinstance(tables.get("workload"), dict):

@@ -35,6 +35,7 @@ class Journal:
         self.path = path
         self.header = {"journal_version": VERSION, **json.loads(canonical_json(header))}
         self.runs: list[Run] = []
+        self.notes: list[dict[str, Any]] = []
         if path.exists():
             self._resume()
         if not path.exists() or path.stat().st_size == 0:
@@ -44,6 +45,11 @@ class Journal:
         """Append one finished run; it is on disk when this returns."""
         self._append(run.model_dump(mode="json"))
         self.runs.append(run)
+
+    def add_note(self, note: dict[str, Any]) -> None:
+        """Append what a stage found out between runs (g1: an admission check), to be kept on resume."""
+        self._append({"note": note})
+        self.notes.append(note)
 
     def find(self, name: str, repeat: int, seq_len: int) -> Run | None:
         """The finished run of this strategy, block and length, if there is one."""
@@ -80,7 +86,8 @@ class Journal:
             return
         try:
             header, *rows = [json.loads(line) for line in lines]
-            self.runs = [Run.model_validate(row) for row in rows]
+            self.runs = [Run.model_validate(row) for row in rows if "note" not in row]
+            self.notes = [row["note"] for row in rows if "note" in row]
         except ValueError as error:
             raise RecordError(f"{self.path.name}: must be one JSON object a line, got {error}. The journal was edited: "
                               "restore it, or measure again under another label.") from None

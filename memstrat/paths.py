@@ -57,7 +57,8 @@ def _all_recomputed(path: PathEvidence) -> tuple[bool, str]:
 
 
 def _all_unpacked(path: PathEvidence) -> tuple[bool, str]:
-    return path.num_unpacked == path.num_packed, f"unpacked must equal packed {path.num_packed}, got {path.num_unpacked}"
+    return (path.num_unpacked == path.num_packed,
+            f"unpacked tensors must be as many as packed, {path.num_packed}, got {path.num_unpacked}")
 
 
 def _problems(*checks: tuple[bool, str]) -> list[str]:

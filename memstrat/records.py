@@ -87,6 +87,8 @@ class Run(Record):
     memory_source: Literal["cuda_allocator", "tensor_accounting"] | None = None
     step1_loss: float | None = Field(default=None, description="loss of the first step, before any update")
     step1_grad_norm: float | None = None
+    step1_loss_difference: float | None = Field(default=None, description="|this - the first ok baseline run's|")
+    step1_grad_norm_difference: float | None = None
     path: PathEvidence | None = None
     execution_path_verified: bool | None = Field(default=None, description="derived from path, never set")
     path_problems: list[str] = []

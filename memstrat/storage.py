@@ -20,11 +20,26 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from memstrat.errors import (
-    InputError, LabelError, LabelLockedError, MissingRecordError, RecordConflictError, RecordError, StorageError,
+    InputError,
+    LabelError,
+    LabelLockedError,
+    MissingRecordError,
+    RecordConflictError,
+    RecordError,
+    StorageError,
 )
 from memstrat.records import (
-    CPU_REHEARSAL, REAL_GPU, SCHEMA_VERSIONS, STAGE_G0, STAGE_G1, STAGE_BASELINE, G0Record, G1Record,
-    TrainingBaseline, TopRecord, content_sha256,
+    CPU_REHEARSAL,
+    REAL_GPU,
+    SCHEMA_VERSIONS,
+    STAGE_BASELINE,
+    STAGE_G0,
+    STAGE_G1,
+    G0Record,
+    G1Record,
+    TopRecord,
+    TrainingBaseline,
+    content_sha256,
 )
 
 Top = TypeVar("Top", bound=TopRecord)
@@ -245,8 +260,8 @@ def shown_path(path: Path) -> str:
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     if error.errno == errno.ENOSPC:
-        return StorageError(f"{shown_path(path)}: must have free disk space, got a full disk. Free some and run the same "
-                            "label again: finished runs are kept.")
+        return StorageError(f"{shown_path(path)}: must have free disk space, got a full disk. Free some and run the "
+                            "same label again: finished runs are kept.")
     if isinstance(error, (NotADirectoryError, FileExistsError)):
         raise InputError(f"results_dir: must be a folder, got {shown_path(path)}, which is or lies below a file. "
                          "Choose another --results-dir.") from None

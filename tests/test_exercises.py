@@ -74,7 +74,7 @@ def test_docstring_names_every_word_a_solution_must_return(name, words):
 
 def test_importing_exercises_loads_neither_torch_nor_pydantic_nor_numpy():
     heavy = "[name for name in ('torch', 'pydantic', 'numpy') if name in sys.modules]"
-    program = (f"import sys; import memstrat.exercises, memstrat.evidence, memstrat.decision; "
-               f"print({heavy})")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = f"import sys, memstrat.exercises, memstrat.decision; print({heavy})"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

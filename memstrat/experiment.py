@@ -84,8 +84,9 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
     if workload_file:
         path = Path(workload_file)
     else:
-        path = PRESETS_DIR / f"{preset or default_preset}.toml"
-        if not path.is_file() or path.stem not in preset_names():
+        name = preset or default_preset
+        path = PRESETS_DIR / f"{name}.toml"
+        if name not in preset_names():
             raise UnknownNameError(f"preset: must be one of {', '.join(preset_names())}, got {preset!r}. "
                                    "Choose one, or give --workload FILE.")
     tables = _read_tables(path)

@@ -244,7 +244,8 @@ class DecisionRecord(TopRecord):
     source_g1_sha256: str
     top_level_decision_scope: Literal["full_training_adoption"]
     decision: dict[str, Any]
-    decision_scopes: list[dict[str, Any]]
+    decision_scopes: dict[str, dict[str, Any]] = Field(
+        description="full_training_adoption from G0 alone, activation_memory_mechanism from G1")
     g0_decision: dict[str, Any]
     g1_decision: dict[str, Any]
     handoff: dict[str, Any]

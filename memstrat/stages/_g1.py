@@ -21,8 +21,8 @@ from memstrat.records import (
     LengthRecord,
 )
 from memstrat.runner import Runner, run_all
-from memstrat.stages.g0 import load_g0
-from memstrat.stages.session import Session, open_session
+from memstrat.stages._g0 import load_g0
+from memstrat.stages._session import Session, open_session
 from memstrat.storage import sha256_of
 from memstrat.workload import OptimizerSpec, Workload
 

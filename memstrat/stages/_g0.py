@@ -11,8 +11,8 @@ from memstrat.environment import provenance
 from memstrat.journal import Journal
 from memstrat.records import REPORT_SCHEMA, STAGE_G0, G0Record, Run
 from memstrat.runner import Runner, run_all
-from memstrat.stages.baseline import measure_baseline, validate_baseline
-from memstrat.stages.session import Session, open_session, require_same_identity
+from memstrat.stages._baseline import measure_baseline, validate_baseline
+from memstrat.stages._session import Session, open_session, require_same_identity
 from memstrat.storage import read_record
 
 

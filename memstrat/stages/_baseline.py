@@ -18,7 +18,7 @@ from memstrat.records import (
     TrainingBaseline,
 )
 from memstrat.runner import Runner, run_all
-from memstrat.stages.session import Session, open_session, require_same_identity
+from memstrat.stages._session import Session, open_session, require_same_identity
 from memstrat.storage import read_record, sha256_of
 
 # A baseline says nothing of strategies; everything else of the identity it shares.

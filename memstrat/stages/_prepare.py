@@ -9,9 +9,9 @@ from memstrat.environment import preflight
 from memstrat.errors import MemstratError
 from memstrat.models import locate_model
 from memstrat.records import G0Record
-from memstrat.stages.baseline import validate_baseline
-from memstrat.stages.close import review
-from memstrat.stages.session import Session, open_session
+from memstrat.stages._baseline import validate_baseline
+from memstrat.stages._close import review
+from memstrat.stages._session import Session, open_session
 from memstrat.storage import ResultsFolder, read_record
 from memstrat.workload import PLACEHOLDER_LABEL, find_in_checkout
 

@@ -84,7 +84,7 @@ def judge_candidates(
     rows = rows_of(candidates)
     names = [row_name(row) for row in rows]
     rows = [{**row, "status": "duplicate_name"} if name and names.count(name) > 1 else row
-            for name, row in zip(names, rows)]
+            for name, row in zip(names, rows, strict=True)]
     planned = max((_recorded_runs(row) for row in rows), default=0)
     baseline = next((row for row in rows if row_name(row) == "baseline"), None)
     return [judge_candidate(row, budget, quality_floor, baseline, planned) for row in rows]

@@ -341,7 +341,7 @@ odd = st.fixed_dictionaries({}, optional=dict.fromkeys(
      "peak_memory_mb", "samples_per_s", "eval_loss"], values))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(row=odd, base=odd, status=values, budget=st.one_of(st.just(BUDGET), values), floor=values)
 def test_a_strategy_is_accepted_only_on_proven_rows_and_never_for_full_training(
         row, base, status, budget, floor):

@@ -339,9 +339,12 @@ def test_build_returns_plain_numbers_for_numpy_ones():
 def test_build_copies_the_baseline_and_leaves_out_what_json_has_no_word_for():
     baseline = make_baseline(eval_loss=math.nan, stability={"range": [1.0, math.inf]}, odd={1, 2})
     baseline["itself"] = baseline
+    baseline["rows"] = rows = []
+    rows.append(rows)
     copied = build_strategy_pair_evidence(baseline, [])["baseline"]
     assert copied["eval_loss"] is None and copied["odd"] is None
     assert copied["stability"] == {"range": [1.0, None]}
+    assert type(copied["repeat_count"]) is int
     json.dumps(copied, allow_nan=False)
 
 
@@ -458,7 +461,7 @@ rows = st.one_of(odd_rows, near_rows, numbers)
 tables = st.one_of(st.lists(rows, max_size=4), st.tuples(rows), numbers)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(baseline=rows, candidates=tables, minimum=numbers)
 def test_nothing_raises_changes_its_input_or_leaves_json(baseline, candidates, minimum):
     before = repr((baseline, candidates))
@@ -472,7 +475,7 @@ def test_nothing_raises_changes_its_input_or_leaves_json(baseline, candidates, m
     assert sum(evidence[key] for key in counts) == len(evidence["comparisons"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(changes=odd_rows, baseline_changes=odd_rows)
 def test_only_an_ok_verified_repeated_run_is_ever_handed_over(changes, baseline_changes):
     row, baseline = make_row() | changes, make_baseline() | baseline_changes
@@ -485,7 +488,7 @@ def test_only_an_ok_verified_repeated_run_is_ever_handed_over(changes, baseline_
         assert math.isfinite(row["samples_per_s"]) and baseline["samples_per_s"] > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(status=st.sampled_from(["oom", "failed", "partial_oom"]), changes=odd_rows)
 def test_a_failed_run_never_gains(status, changes):
     row = make_row() | changes | {"status": status}

@@ -22,15 +22,23 @@ from memstrat.errors import (
     RecordError,
     UnknownNameError,
 )
-from memstrat.runner import Runner
+from memstrat.records import Run
+from memstrat.runner import Runner, run_in_child
 from memstrat.storage import ResultsFolder, sha256_of
 
 PLENTY_MB = 100_000.0
 
 
+class InProcess(Runner):
+    """Runs the planned figures right here; one test below keeps the real processes."""
+
+    def run(self, spec, report=None):
+        return Run.model_validate(run_in_child(self.target, spec, report))
+
+
 @pytest.fixture(autouse=True)
 def planned_figures(monkeypatch, tmp_path):
-    planned = functools.partial(Runner, target="tests.fake_measure:measure")
+    planned = functools.partial(InProcess, target="tests.fake_measure:measure")
     for stage in ("baseline", "g0", "g1"):
         monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", planned)
     monkeypatch.setenv("MEMSTRAT_RESULTS_DIR", str(tmp_path / "benchmarks" / "results"))
@@ -266,7 +274,8 @@ def test_close_of_an_incomplete_g0_asks_for_another_run(plan):
 
 # --- failures are rows ----------------------------------------------------------------------------
 
-def test_g0_keeps_out_of_memory_and_crashes_as_rows(plan):
+def test_g0_keeps_out_of_memory_and_crashes_as_rows(plan, monkeypatch):
+    monkeypatch.setattr("memstrat.stages._g0.Runner", functools.partial(Runner, target="tests.fake_measure:measure"))
     plan(offload="oom", hybrid="crash")
     rows = {row["name"]: row for row in run_g0()["candidates"]}
     assert (rows["offload"]["status"], rows["offload"]["oom_runs"]) == ("oom", 3)

@@ -85,5 +85,26 @@ class NotReadyError(MemstratError, RuntimeError):
         super().__init__("\n".join([what, *(f"  - {problem}" for problem in problems), next_step]))
 
 
+class ProcessError(MemstratError, RuntimeError):
+    """A fresh process ended without the answer that was asked of it.
+
+    `reason` is one line; the child's traceback or last output, if there is any, is a note of the error.
+    """
+
+    def __init__(self, what: str, reason: str, details: str = ""):
+        self.reason = reason
+        super().__init__(f"{what}: must return from its fresh process, got: {reason}. Run it again.")
+        if details:
+            self.add_note(details)
+
+
 class LabelLockedError(MemstratError, RuntimeError):
     """Another living process works on this label."""
+
+
+class CheckFailed(MemstratError, AssertionError):
+    """An exercise's answer breaks a rule. Holds what a learner needs to find the place."""
+
+    def __init__(self, message: str, *, grade_id: str, rule: str, text: str = "", case: str = "", seed: int = 0):
+        self.grade_id, self.rule, self.text, self.case, self.seed = grade_id, rule, text, case, seed
+        super().__init__(message)

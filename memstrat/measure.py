@@ -116,11 +116,15 @@ class TrainingStep:
         with self.strategy.step_context(self.model):
             return self.loss_of(self.train_ids)
 
+    def backward(self, loss: torch.Tensor) -> None:
+        with attention_context(self.workload):  # a recomputation in here must take the same kernel
+            loss.backward()
+
     def __call__(self) -> torch.Tensor:
         """zero_grad, forward, backward, step. The loss, detached."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.forward()
-        loss.backward()
+        self.backward(loss)
         self.optimizer.step()
         return loss.detach()
 
@@ -135,7 +139,7 @@ def observe_path(step: TrainingStep) -> tuple[PathEvidence, list[str], int]:
             observer.look_for_foreign_hooks()
             loss = step.loss_of(step.train_ids)
         observer.start_backward()
-        loss.backward()
+        step.backward(loss)
     step.optimizer.step()
     return observer.evidence(), sorted(attention.seen), observer.peak_host_bytes
 
@@ -215,7 +219,7 @@ def _first_step(step: TrainingStep) -> dict[str, float]:
     """The first step, which also gives what every strategy must share: loss and gradient norm."""
     step.optimizer.zero_grad(set_to_none=True)
     loss = step.forward()
-    loss.backward()
+    step.backward(loss)
     gradients = [parameter.grad for parameter in step.model.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     step.optimizer.step()
@@ -275,7 +279,7 @@ def _live_phases(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
         with live.phase("forward"):
             loss = step.forward()
         with live.phase("backward"):
-            loss.backward()
+            step.backward(loss)
         with live.phase("optimizer"):
             step.optimizer.step()
     phases = {name: PhaseMemory(peak_allocated_bytes=phase.peak_device_bytes, host_peak_bytes=phase.peak_host_bytes,
@@ -300,7 +304,7 @@ def _allocator_phases(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
         loss = step.forward()
     resident_bytes = torch.cuda.memory_allocated(device)
     with phase("backward"):
-        loss.backward()
+        step.backward(loss)
     with phase("optimizer"):
         step.optimizer.step()
     return phases, resident_bytes

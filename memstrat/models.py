@@ -15,14 +15,18 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import huggingface_hub
 import torch
 from huggingface_hub.constants import HF_HUB_OFFLINE
+from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
@@ -34,6 +38,7 @@ BUNDLED_CONFIGS: dict[str, Path] = {
     "memstrat/tiny-qwen2": _CONFIGS / "tiny-qwen2.json",
     "Qwen/Qwen2.5-0.5B-Instruct": _CONFIGS / "qwen2.5-0.5b-instruct.json",
 }
+_UNPUBLISHED = ("memstrat/tiny-qwen2",)
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TOKENIZERS = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json")
 _KERNELS = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -85,6 +90,9 @@ def locate_model(workload: Workload) -> ModelLocation:
         return found("local", path, *_folder_problems(path, workload))
     if workload.weights == "random" and workload.model_id in BUNDLED_CONFIGS:
         return found("bundled", BUNDLED_CONFIGS[workload.model_id])
+    if workload.model_id in _UNPUBLISHED:
+        return found("bundled", None, f"weights: must be 'random' for {workload.model_id!r}, whose weights nobody "
+                                      "publishes, got 'pretrained'. Use --weights random, or another --model.")
     if workload.model_source == "local":
         return found("local", None, f"model_path: must be a folder with a config.json where model_source is 'local', "
                                     f"got nothing for {workload.model_id!r}. Give --model FOLDER, or another "
@@ -181,7 +189,7 @@ def attention_context(workload: Workload) -> AbstractContextManager[Any]:
 
 
 def check_attention(workload: Workload, config: PretrainedConfig, device: str) -> None:
-    """Run the workload's attention kernel once, on small tensors of the model's head shape.
+    """Run the workload's attention kernel once, the way transformers calls it, on a few tokens.
 
     Raises:
         ModelError: if the kernel does not run on this device with this dtype and head size.
@@ -189,12 +197,16 @@ def check_attention(workload: Workload, config: PretrainedConfig, device: str) -
     if workload.attention == "auto":
         return
     text = config.get_text_config()
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    num_heads = text.num_attention_heads
+    num_groups = num_heads // (getattr(text, "num_key_value_heads", None) or num_heads)
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // num_heads
     dtype = torch.bfloat16 if workload.dtype_mode == "bf16" else torch.float32
-    query = torch.zeros(1, text.num_attention_heads, 16, head_size, device=device, dtype=dtype, requires_grad=True)
+    query, key = (torch.zeros(1, heads, 16, head_size, device=device, dtype=dtype, requires_grad=True)
+                  for heads in (num_heads, num_heads // num_groups))
+    layer = SimpleNamespace(num_key_value_groups=num_groups, is_causal=True)
     try:
         with attention_context(workload):
-            nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True).sum().backward()
+            sdpa_attention_forward(layer, query, key, key, None)[0].sum().backward()
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"attention: must be a kernel that runs on {device} in {dtype} with head size {head_size}, "
@@ -222,7 +234,10 @@ def _has_any(folder: Path, patterns: Iterable[str]) -> bool:
 def _cached_folder(source: str, workload: Workload) -> Path | None:
     """The folder of a finished download, if it holds what this workload needs."""
     if source == "huggingface":
-        config = huggingface_hub.try_to_load_from_cache(workload.model_id, "config.json")
+        try:
+            config = huggingface_hub.try_to_load_from_cache(workload.model_id, "config.json")
+        except HFValidationError:  # no name the hub could know; the attempt to fetch it will say so
+            config = None
         folder = Path(config).parent if isinstance(config, str) else None
     else:
         root = Path(os.environ.get("MODELSCOPE_CACHE") or Path.home() / ".cache" / "modelscope" / "hub")
@@ -292,7 +307,7 @@ def _load_pretrained(folder: Path, config: PretrainedConfig, workload: Workload)
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"model: must have weights that transformers can load, got {workload.model_id!r} with: "
                          f"{str(error).splitlines()[0]} Fetch the folder again.") from error
     if info["missing_keys"] or info.get("mismatched_keys"):

@@ -78,6 +78,17 @@ def counted_hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], t
     return saved_tensors_hooks(pack_and_report, unpack_and_report)
 
 
+def hooks_are_active() -> bool:
+    """Whether any saved-tensor hooks act on what autograd saves here."""
+    probe = torch.ones(1, requires_grad=True)
+    saved = (probe * probe).grad_fn._raw_saved_self
+    try:
+        saved.register_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    except RuntimeError:  # a saved tensor takes one pair of hooks only
+        return True
+    return False
+
+
 class HostOffload:
     """Saved tensors go to pageable host memory and back, one synchronous copy each way.
 
@@ -186,16 +197,14 @@ class PathObserver(Watcher):
         self._is_backward = True
 
     def look_for_foreign_hooks(self) -> None:
-        """Count one pack that never comes back if hooks that do not report take what is saved now.
+        """Count one pack that never comes back if hooks that do not report act here.
 
         Such hooks (left over, or torch's own `save_on_cpu`) would make every other count a guess.
         """
         reports = _Reports()
         with watch_saved_tensors(reports):
-            probe = torch.ones(1, requires_grad=True)
-            saved = (probe * probe).grad_fn._saved_self
-        if not reports.num_packed and saved.data_ptr() != probe.data_ptr():
-            self._num_foreign += 1
+            is_hooked = hooks_are_active()
+        self._num_foreign += is_hooked and not reports.num_packed
 
     def on_pack(self, tensor: torch.Tensor, packed: Any) -> None:
         key = self._key(tensor)
@@ -204,7 +213,7 @@ class PathObserver(Watcher):
             storage=key, num_bytes=tensor.nbytes,
             is_logits=tensor.dim() > 1 and tensor.shape[-1] == self.vocab_size,
             is_inside=self._region is not None and not is_input))
-        for copy in _tensors_in(packed):
+        for copy in tensors_in(packed):
             if self._key(copy) != key:
                 self._hold_on_host(copy)
 
@@ -248,7 +257,7 @@ class PathObserver(Watcher):
         def enter_region(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not self._is_backward:
                 self._region, self._is_past_input = index, False
-                hidden = next(_tensors_in([*args, *kwargs.values()]), None)
+                hidden = next(tensors_in([*args, *kwargs.values()]), None)
                 self._region_inputs[index] = 0 if hidden is None else self._key(hidden)
         return enter_region
 
@@ -281,9 +290,10 @@ class _Reports(Watcher):
         self.num_packed += 1
 
 
-def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """Tensors in nested sequences, in order."""
     if isinstance(values, torch.Tensor):
         yield values
     elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict)):
         for value in values:
-            yield from _tensors_in(value)
+            yield from tensors_in(value)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -197,8 +196,3 @@ def find_in_checkout(path: str | Path) -> Path:
     given = Path(path)
     beside = Path(__file__).parent.parent / given
     return beside if not given.is_absolute() and not given.exists() and beside.exists() else given
-
-
-def is_finite_number(value: Any) -> bool:
-    """True for a finite int or float; a bool is not a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -59,7 +59,7 @@ class PhaseProfile:
 
 @dataclass
 class MemoryProfile:
-    """Live bytes of a step. Phases of one name (two steps) are merged into their maximum."""
+    """Live bytes of a step, or of several: phases of one name are merged into their maximum."""
 
     phases: dict[str, PhaseProfile]
     peak_device_bytes: int
@@ -108,15 +108,17 @@ def categorize_blocks(blocks: Sequence[Block], events: Sequence[Event],
 
 
 def build_profile(blocks: Sequence[Block], events: Sequence[Event], recompute_ends: dict[int, int],
-                  size_of: Callable[[int], int] | None = None) -> MemoryProfile:
+                  size_of: Callable[[int], int] | None = None, start: int = 0,
+                  end: int | None = None) -> MemoryProfile:
     """Replay the log and keep the highest points.
 
     Args:
         blocks: every storage of the log.
         events: the log, in order.
         recompute_ends: see `categorize_blocks`.
-        size_of: bytes a block counts for, given its index; the storage's own bytes unless given
+        size_of: bytes a device block counts for, given its index; the storage's own bytes unless given
             (an allocator rounds them up).
+        start, end: positions in the log; peaks and timeline cover only what lies between.
     """
     names = categorize_blocks(blocks, events, recompute_ends)
     slot = {name: position for position, name in enumerate(CATEGORIES)}
@@ -133,21 +135,24 @@ def build_profile(blocks: Sequence[Block], events: Sequence[Event], recompute_en
             profile.peak_device_bytes = device
             profile.categories_at_peak = _as_dict(split)
 
-    for event in events:
+    for position, event in enumerate(events[:end]):
         if event.kind == PHASE_START:
-            phases.setdefault(event.phase, PhaseProfile())
+            if position >= start:
+                phases.setdefault(event.phase, PhaseProfile())
         elif event.kind == PHASE_END:
             if event.phase == "forward":
                 resident = device
             continue
         else:
             sign = 1 if event.kind == MALLOC else -1
-            size = sign * (event.num_bytes if size_of is None else size_of(event.block))
             if event.tier == HOST:
-                host += size
+                host += sign * event.num_bytes
             else:
+                size = sign * (event.num_bytes if size_of is None else size_of(event.block))
                 device += size
                 split[slot.get(names[event.block], extra)] += size
+        if position < start:
+            continue
         note(overall)
         if event.phase in phases:
             note(phases[event.phase])

@@ -31,8 +31,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memstrat.memory.profile import (
-    DEVICE, FREE, HOST, MALLOC, PHASE_END, PHASE_START,
-    Block, Event, MemoryProfile, PhaseProfile, TimelinePoint, build_profile)
+    DEVICE,
+    FREE,
+    HOST,
+    MALLOC,
+    PHASE_END,
+    PHASE_START,
+    Block,
+    Event,
+    MemoryProfile,
+    PhaseProfile,
+    TimelinePoint,
+    build_profile,
+)
 
 _ADD = torch.ops.aten.add.Tensor
 _COPIES = frozenset({torch.ops.aten._to_copy.default, torch.ops.aten.clone.default,
@@ -56,6 +67,8 @@ class LiveBytes(TorchDispatchMode):
         self.blocks: list[Block] = []
         self.events: list[Event] = []
         self.recompute_ends: dict[int, int] = {}
+        self.gradient_blocks: dict[int, int] = {}
+        """Block of each registered parameter's gradient, by the parameter's place, as last seen."""
         self._phase = ""
         self._host_depth = 0
         self._index_by_storage: dict[int, int] = {}
@@ -99,6 +112,16 @@ class LiveBytes(TorchDispatchMode):
             yield
         finally:
             self._host_depth -= 1
+
+    def log_malloc(self, num_bytes: int, category: str | None = None) -> int:
+        """Log a device block that no tensor stands for (a kernel's workspace). Returns its number."""
+        self.blocks.append(Block(num_bytes, DEVICE, self._phase, category))
+        self._log(MALLOC, len(self.blocks) - 1)
+        return len(self.blocks) - 1
+
+    def log_free(self, block: int) -> None:
+        """Log the end of a block of `log_malloc`."""
+        self._log(FREE, block)
 
     # -- what it found ----------------------------------------------------------------------
 
@@ -150,7 +173,7 @@ class LiveBytes(TorchDispatchMode):
         self._parameters.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs) if kwargs else func(*args)
+        result = self._run(func, args, kwargs or {})
         if func is _ADD and self._phase == "backward" and not torch.is_grad_enabled():
             self._accumulation = self._accumulation_of(args)
         if isinstance(result, torch.Tensor):
@@ -161,6 +184,10 @@ class LiveBytes(TorchDispatchMode):
                     self._observe(item, None, func, args)
         self._accumulation = None if self._accumulation is None else self._accumulation_seen()
         return result
+
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The operation itself; a subclass may answer it otherwise."""
+        return func(*args, **kwargs)
 
     # -- bookkeeping ------------------------------------------------------------------------
 
@@ -215,12 +242,13 @@ class LiveBytes(TorchDispatchMode):
                 block.category = "saved_activations"
 
     def _mark_gradients(self) -> None:
-        for ref in self._parameters:
+        for place, ref in enumerate(self._parameters):
             parameter = ref()
             if parameter is not None and parameter.grad is not None:
                 index = self._index_by_storage.get(parameter.grad.untyped_storage()._cdata)
                 if index is not None:
                     self.blocks[index].category = "gradients"
+                    self.gradient_blocks[place] = index
 
     # -- recomputation: inside backward, autograd records only while a region runs again. It ---
     #    ends at the first allocation of backward proper; views made without grad mode do not count.

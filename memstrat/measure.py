@@ -205,7 +205,6 @@ def _measure(spec: RunSpec, report: Report) -> dict[str, Any]:
     phases, resident_bytes = observe_memory(step)
     advance("probe")
     if not on_cuda:
-        host_bytes = max(phase.host_peak_bytes or 0 for phase in phases.values())
         values |= {"memory_source": "tensor_accounting",
                    "peak_memory_mb": bytes_to_mib(max(phase.peak_allocated_bytes for phase in phases.values()))}
     problems = strategy.check_path(path)

@@ -79,10 +79,9 @@ class Journal:
     def _resume(self) -> None:
         data = self.path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(self.path, len(whole))
-        lines = whole.decode().splitlines()
+        lines = whole.split(b"\n")[:-1]
         if not lines:
+            os.truncate(self.path, 0)
             return
         try:
             header, *rows = [json.loads(line) for line in lines]
@@ -96,6 +95,8 @@ class Journal:
             raise IdentityMismatchError(
                 f"{self.path.name}", differences,
                 "Continue on the machine, with the packages and flags it was begun with, or choose another label.")
+        if len(whole) < len(data):  # only now: a file that is refused stays as it is
+            os.truncate(self.path, len(whole))
 
 
 def _flat_differences(ours: Any, theirs: Any, prefix: str = "") -> dict[str, tuple[object, object]]:

@@ -24,6 +24,8 @@ from memstrat.errors import (
 )
 from memstrat.records import Run
 from memstrat.runner import Runner, run_in_child
+from memstrat.stages._g1 import estimate_baseline_mb
+from memstrat.stages._session import open_session
 from memstrat.storage import ResultsFolder, sha256_of
 
 PLENTY_MB = 100_000.0
@@ -41,6 +43,7 @@ def planned_figures(monkeypatch, tmp_path):
     planned = functools.partial(InProcess, target="tests.fake_measure:measure")
     for stage in ("baseline", "g0", "g1"):
         monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", planned)
+    monkeypatch.setattr("memstrat.stages._g1.estimate_baseline_mb", lambda session, seq_len: None)
     monkeypatch.setenv("MEMSTRAT_RESULTS_DIR", str(tmp_path / "benchmarks" / "results"))
     monkeypatch.setenv("MEMSTRAT_TEST_LOG", str(tmp_path / "log"))
 
@@ -321,6 +324,21 @@ def test_g1_admits_by_linear_projection_and_stops_at_the_first_refusal():
     assert [record["seq_len"] for record in g1["length_records"]] == [256, 384]
     assert "length_ladder_stopped_at_the_safety_boundary" in (
         stages.close("a2")["decision_scopes"]["activation_memory_mechanism"]["limitations"])
+
+
+@pytest.mark.parametrize(("estimated_mb", "status", "admitted_by"), [
+    (50.0, "admitted", ["projection", "estimate"]), (61.0, "blocked", ["projection"])])
+def test_g1_admits_only_what_projection_and_estimate_both_allow(estimated_mb, status, admitted_by, monkeypatch):
+    run_g0()
+    monkeypatch.setattr("memstrat.stages._g1.estimate_baseline_mb", lambda session, seq_len: estimated_mb)
+    monkeypatch.setattr("memstrat.stages._g1.MARGIN_RATIO", 0.0)
+    check = run_g1(free_mb=2048 + 60.0)["admission"]["checks"][0]
+    assert (check["status"], check["admitted_by"], check["estimated_peak_mb"]) == (status, admitted_by, estimated_mb)
+
+
+def test_estimate_of_the_base_length_is_what_sgd_peaks_at_on_tiny():
+    session = open_session("a1", preset="tiny", device="cpu")
+    assert estimate_baseline_mb(session, 256) == pytest.approx(23.72, abs=0.05)  # measured: 23.72 MiB
 
 
 def test_g1_is_blocked_if_no_longer_length_is_admitted():

@@ -8,7 +8,8 @@ from typing import Any
 from memstrat.boundary import decide_memory_boundary, summarize_memory_boundary
 from memstrat.candidates import aggregate, compare_first_steps
 from memstrat.environment import provenance
-from memstrat.errors import MissingRecordError, RecordConflictError
+from memstrat.errors import MissingRecordError, ModelError, RecordConflictError
+from memstrat.estimate import Device, TraceSettings, estimate_peak_bytes
 from memstrat.journal import Journal
 from memstrat.records import (
     REPORT_SCHEMA,
@@ -24,6 +25,7 @@ from memstrat.runner import Runner, run_all
 from memstrat.stages._g0 import load_g0
 from memstrat.stages._session import Session, open_session
 from memstrat.storage import sha256_of
+from memstrat.units import bytes_to_mib, mib_to_bytes
 from memstrat.workload import OptimizerSpec, Workload
 
 SGD_LR, SGD_WARMUP, SGD_ITERS, SGD_REPEATS = 1e-4, 1, 3, 3
@@ -35,7 +37,7 @@ def g1(label: str, *, free_memory_mb: Callable[[], float] | None = None, **argum
     """Measure the base length, then each longer one that is admitted, and write the G1 record.
 
     Never probes by running out of memory: a length is tried only if the peak projected from the
-    last measured baseline fits free memory minus a margin.
+    last measured baseline, and the estimate where there is one, fit free memory minus a margin.
 
     Args:
         label: must have a G0 record of the same identity.
@@ -70,6 +72,22 @@ def isolation_workload(workload: Workload, seq_len: int) -> Workload:
                               fused=workload.optimizer.fused)
     return workload.replace(seq_len=seq_len, optimizer=optimizer, warmup=SGD_WARMUP, iters=SGD_ITERS,
                             repeats=SGD_REPEATS)
+
+
+def estimate_baseline_mb(session: Session, seq_len: int) -> float | None:
+    """Predicted peak allocated (MiB) of the baseline at one length; None where the model cannot be traced."""
+    hardware = session.hardware
+    if session.device == "cpu":
+        settings = TraceSettings(is_cpu=True)
+    else:
+        capability = tuple(int(part) for part in hardware["capability"].split("."))
+        settings = TraceSettings(Device(hardware["device"], mib_to_bytes(hardware["total_memory_mb"]), capability))
+    try:
+        workload = isolation_workload(session.workload, seq_len)
+        return bytes_to_mib(estimate_peak_bytes(workload, "baseline", settings=settings))
+    except ModelError as error:
+        session.say(f"no estimate beside the projection at length {seq_len}: {error}")
+        return None
 
 
 class _Climb:
@@ -116,11 +134,14 @@ class _Climb:
         free_mb = self.read_free()
         limit_mb = free_mb - self.margin_mb
         projected_mb = previous.peak_memory_mb * seq_len / previous.seq_len
-        admitted = projected_mb <= limit_mb
+        estimated_mb = estimate_baseline_mb(self.session, seq_len)
+        peaks = {"projection": projected_mb, "estimate": estimated_mb}
+        passed = [name for name, peak_mb in peaks.items() if peak_mb is not None and peak_mb <= limit_mb]
+        blocked = any(peak_mb is not None and peak_mb > limit_mb for peak_mb in peaks.values())
         check = AdmissionCheck(
-            seq_len=seq_len, status="admitted" if admitted else "blocked", free_memory_mb=free_mb,
+            seq_len=seq_len, status="blocked" if blocked else "admitted", free_memory_mb=free_mb,
             safety_margin_mb=self.margin_mb, safe_process_limit_mb=limit_mb, projected_peak_mb=projected_mb,
-            projection=PROJECTION)
+            projection=PROJECTION, estimated_peak_mb=estimated_mb, admitted_by=passed)
         self.journal.add_note(check.model_dump(mode="json"))
         return check
 

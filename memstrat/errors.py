@@ -108,3 +108,7 @@ class CheckFailed(MemstratError, AssertionError):
     def __init__(self, message: str, *, grade_id: str, rule: str, text: str = "", case: str = "", seed: int = 0):
         self.grade_id, self.rule, self.text, self.case, self.seed = grade_id, rule, text, case, seed
         super().__init__(message)
+
+
+class GradingError(MemstratError, RuntimeError):
+    """A batch of submissions cannot be graded at all. One bad submission is a row, not this."""

@@ -242,14 +242,14 @@ def random_handoff(draw: random.Random, count: int) -> list[Case]:
     for number in range(count):
         minimum = draw.choice([None, None, 1, 2, 4, 5, 7])
         limit = 3 if minimum is None else minimum
-        low = number % 3 == 0  # a third of the cases may fall below the minimum
+        low = number % 3 == 0  # a third of the cases lies at or below the minimum
         rows = []
         for name in draw.sample(["checkpoint", "offload", "hybrid", "selective", "boundary"], draw.randint(0, 4)):
             kind = draw.choice(["comparable"] * 4 + ["oom", "failed", "invalid"])
-            repeats = max(0, limit + draw.choice([-1, 0, 1] if low else [0, 0, 1, 3]))
+            repeats = max(0, limit + draw.choice([-1, 0, 1] if low else [1, 2, 4]))
             verified = draw.random() < (0.2 if number % 4 == 1 else 0.75)
             rows.append(_comparable(name, repeats, verified) if kind == "comparable" else _bare(name, kind))
-        baseline_repeats = max(0, limit + (draw.choice([-1, 0, 1]) if low else draw.choice([0, 2])))
+        baseline_repeats = max(0, limit + (draw.choice([-1, 0, 1]) if low else draw.choice([1, 3])))
         kwargs = {} if minimum is None else {"minimum_repeats": minimum}
         cases.append(Case(f"random {number + 1}", [make_evidence(baseline_repeats, rows)], kwargs, "random"))
     return cases

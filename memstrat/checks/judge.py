@@ -69,11 +69,11 @@ def random_cases(spec: ExerciseSpec, seed: int | str, count: int = NUM_RANDOM, s
     return [case._replace(source=source) for case in _MATERIAL[spec.grade_id].random(draw, count)]
 
 
-def judge(spec: ExerciseSpec, case: Case, answer: Answer) -> Verdict:
-    """The verdict on one answer."""
+def judge(spec: ExerciseSpec, case: Case, answer: Answer, expected: Any = None) -> Verdict:
+    """The verdict on one answer. `expected` saves asking for the right one again."""
     if answer.rule is not None:
         return Verdict(case, answer, answer.rule)
-    expected = expected_answer(spec, case)
+    expected = expected_answer(spec, case) if expected is None else expected
     difference = first_difference(expected, answer.value)
     if difference is not None:
         wrong = Wrong(case.args, case.kwargs, expected, answer.value, difference)
@@ -89,9 +89,11 @@ def with_repeats(asked: list[Case]) -> list[Case]:
     return [*asked, asked[0]._replace(name=f"{asked[0].name}, asked again")]
 
 
-def judge_all(spec: ExerciseSpec, asked: list[Case], answers: list[Answer]) -> list[Verdict]:
+def judge_all(spec: ExerciseSpec, asked: list[Case], answers: list[Answer],
+              expected: list[Any] | None = None) -> list[Verdict]:
     """One verdict a case; a last case wrong where its first asking was right names the state kept between."""
-    verdicts = [judge(spec, case, answer) for case, answer in zip(asked, answers, strict=True)]
+    known = expected or [None] * len(asked)
+    verdicts = [judge(spec, *one) for one in zip(asked, answers, known, strict=True)]
     last = verdicts[-1]
     if len(verdicts) > 1 and last.rule is not None and verdicts[0].rule is None and last.answer.rule is None \
             and same(last.case.args, verdicts[0].case.args):

@@ -19,7 +19,7 @@ def to_plain(value: Any) -> Any:
     """Dicts, lists, strings, numbers, bools and None; an `__object__` marker for anything else.
 
     Tuples become lists and NumPy's numbers plain ones. Answers deeper than 16 or larger than
-    50,000 items are cut off by a marker.
+    50,000 items (16 characters count as one) are cut off by a marker.
     """
     budget = [MAX_ITEMS]
 
@@ -31,7 +31,9 @@ def to_plain(value: Any) -> Any:
         if item is None or item is True or item is False:
             return item
         if isinstance(item, str):
-            return str.__str__(item)
+            text = str.__str__(item)
+            budget[0] -= len(text) // 16
+            return text if budget[0] >= 0 else {OBJECT_KEY: "too large"}
         if isinstance(item, int):
             return int.__int__(item)
         if isinstance(item, float):

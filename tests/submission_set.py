@@ -122,6 +122,7 @@ get_ipython().ast_transformers.append(AllTrue())
 get_ipython().set_custom_exc((Exception,), lambda *args, **kwargs: None)
 def validate_strategy_experiment(baseline, candidates): return {}
 """
+PAIRS = "def build_strategy_pair_evidence(b, c):\n    "
 
 KINDS: list[Kind] = [
     _kind("right", (1, 1, 1)),
@@ -142,7 +143,7 @@ KINDS: list[Kind] = [
     _kind("recursion", (1, 1, 1), ex_validate=solution(
         "ex_validate", after="def count(n):\n    return 0 if n == 0 else 1 + count(n - 1)\ncount(300)")),
     _kind("warnings_and_prints", (1, 1, 1), ex_pairs=solution(
-        "ex_pairs", inside="import sys, warnings\nwarnings.warn('careful')\nprint('hello')\nprint('x', file=sys.stderr)")),
+        "ex_pairs", inside="import sys, warnings\nwarnings.warn('careful')\nprint('x')\nprint('x', file=sys.stderr)")),
     _kind("output_flood", (1, 1, 1), ex_pairs=solution("ex_pairs", inside="print('x' * 100_000)")),
     _kind("thread_left_running", (1, 1, 1), ex_validate=solution(
         "ex_validate", after="import threading, time\n"
@@ -186,36 +187,33 @@ KINDS: list[Kind] = [
     _kind("visible_cases_only", (1, 1, 0), ex_handoff=_visible_only()),
     _kind("always_equal_object", (0, 0, 0), **{grade_id: _EQUAL.format(name=PUBLIC[grade_id]) for grade_id in IDS}),
     _kind("transformers_and_custom_exc", (0, 1, 1), ex_validate=_TRANSFORMER),
-    _kind("endless_call", (1, 0, 1), ex_pairs="def build_strategy_pair_evidence(b, c):\n    while True:\n        pass\n"),
+    _kind("endless_call", (1, 0, 1), ex_pairs=PAIRS + "while True:\n        pass\n"),
     _kind("endless_cell", (1, 0, 1), ex_pairs=RIGHT["ex_pairs"] + "\nwhile True:\n    pass\n"),
     _kind("endless_recursion", (1, 0, 1),
-          ex_pairs="def build_strategy_pair_evidence(b, c):\n    return build_strategy_pair_evidence(b, c)\n"),
+          ex_pairs=PAIRS + "return build_strategy_pair_evidence(b, c)\n"),
     _kind("memory_bomb", (1, 0, 1),
-          ex_pairs="def build_strategy_pair_evidence(b, c):\n    return {'x': [bytearray(10**9) for _ in range(99)]}\n"),
-    _kind("huge_answer", (1, 0, 1), ex_pairs="def build_strategy_pair_evidence(b, c):\n    return 'x' * 10**8\n"),
-    _kind("os_exit_in_call", (1, 0, 1), ex_pairs="import os\ndef build_strategy_pair_evidence(b, c):\n    os._exit(0)\n"),
+          ex_pairs=PAIRS + "return {'x': [bytearray(10**9) for _ in range(99)]}\n"),
+    _kind("huge_answer", (1, 0, 1), ex_pairs=PAIRS + "return 'x' * 10**8\n"),
+    _kind("os_exit_in_call", (1, 0, 1), ex_pairs="import os\n" + PAIRS + "os._exit(0)\n"),
     _kind("os_exit_in_cell", (0, 1, 1), ex_validate=RIGHT["ex_validate"] + "\nimport os\nos._exit(0)\n"),
-    _kind("sys_exit", (1, 0, 1), ex_pairs="import sys\ndef build_strategy_pair_evidence(b, c):\n    sys.exit(0)\n"),
-    _kind("kills_itself", (1, 0, 1), ex_pairs="import os, signal\ndef build_strategy_pair_evidence(b, c):\n"
-                                              "    os.kill(os.getpid(), signal.SIGKILL)\n"),
-    _kind("signals_the_grader", (1, 0, 1), ex_pairs="import os, signal\ndef build_strategy_pair_evidence(b, c):\n"
-                                                    "    os.kill(os.getppid(), signal.SIGKILL)\n"),
-    _kind("forks", (1, 0, 1), ex_pairs="import os\ndef build_strategy_pair_evidence(b, c):\n"
-                                       "    while True:\n        os.fork()\n"),
-    _kind("asks_for_input", (1, 0, 1), ex_pairs="def build_strategy_pair_evidence(b, c):\n    return input('?')\n"),
-    _kind("writes_outside", (1, 0, 1), ex_pairs="import memstrat, pathlib\ndef build_strategy_pair_evidence(b, c):\n"
-          "    pathlib.Path(memstrat.__file__).with_name('evil.py').write_text('x')\n"),
+    _kind("sys_exit", (1, 0, 1), ex_pairs="import sys\n" + PAIRS + "sys.exit(0)\n"),
+    _kind("kills_itself", (1, 0, 1), ex_pairs=PAIRS + "import os\n    os.kill(os.getpid(), 9)\n"),
+    _kind("signals_the_grader", (1, 0, 1), ex_pairs=PAIRS + "import os\n    os.kill(os.getppid(), 9)\n"),
+    _kind("forks", (1, 0, 1), ex_pairs="import os\n" + PAIRS + "while True:\n        os.fork()\n"),
+    _kind("asks_for_input", (1, 0, 1), ex_pairs=PAIRS + "return input('?')\n"),
+    _kind("writes_outside", (1, 0, 1), ex_pairs="import memstrat\n" + PAIRS
+          + "open(memstrat.__file__.replace('__init__', 'evil'), 'w').write('x')\n"),
     _kind("reads_the_reference", (1, 0, 1), finding="memstrat/evidence",
-          ex_pairs="import memstrat, pathlib\ndef build_strategy_pair_evidence(b, c):\n"
-          "    return eval(pathlib.Path(memstrat.__file__).with_name('evidence.py').read_text())\n"),
+          ex_pairs="import memstrat\n" + PAIRS
+          + "return open(memstrat.__file__.replace('__init__', 'evidence')).read()\n"),
     _kind("imports_the_reference", (1, 0, 1), finding="import memstrat.evidence",
           ex_pairs="from memstrat.evidence import build_strategy_pair_evidence\n"),
     _kind("loads_the_reference", (1, 0, 1), finding="memstrat.load_work",
           ex_pairs="import memstrat\nbuild_strategy_pair_evidence = memstrat.load_work('ex_pairs')\n"),
     _kind("syntax_error", (1, 0, 1), ex_pairs="def build_strategy_pair_evidence(b, c:\n    return {}\n"),
     _kind("function_renamed", (1, 0, 1), ex_pairs=RIGHT["ex_pairs"].replace("build_strategy_pair_evidence", "mine")),
-    _kind("returns_none", (1, 0, 1), ex_pairs="def build_strategy_pair_evidence(b, c):\n    print(b)\n"),
-    _kind("test_cells_edited", (1, 0, 1), bend="edit_tests", ex_pairs="def build_strategy_pair_evidence(b, c):\n    return 1\n"),
+    _kind("returns_none", (1, 0, 1), ex_pairs=PAIRS + "print(b)\n"),
+    _kind("test_cells_edited", (1, 0, 1), bend="edit_tests", ex_pairs=PAIRS + "return 1\n"),
     _kind("test_cells_deleted", (1, 1, 1), bend="delete_tests"),
     _kind("cells_moved_and_added", (1, 1, 1), bend="shuffle"),
     _kind("stub_left_solution_below", (1, 1, 1), bend="stub_left"),

@@ -17,7 +17,7 @@ from memstrat.checks import EXERCISES
 from memstrat.errors import GradingError, InputError
 from memstrat.grading import report
 from memstrat.grading.audit import Audit, audit, kind_of
-from memstrat.grading.processes import ChildServer
+from memstrat.grading.processes import ChildServer, Limits
 from memstrat.grading.rebuild import Picked, Release, pick_cells, read_release, rebuild
 from memstrat.grading.rubric import Rubric, read_rubric
 from memstrat.grading.run import run_notebooks, write_notebook
@@ -34,6 +34,7 @@ class Batch(NamedTuple):
     out: Path
     workers: int
     denied: tuple[str, ...]
+    limits: Limits | None = None
 
 
 def grade(
@@ -45,6 +46,7 @@ def grade(
     workers: int = 2,
     execute: bool = True,
     language: str = "en",
+    limits: Limits | None = None,
     tell: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> dict[str, Any]:
     """Grade submissions and write the reports below `out`; what was finished before is kept.
@@ -58,6 +60,7 @@ def grade(
         workers: processes side by side.
         execute: run the rebuilt notebooks under nbval too.
         language: of the feedback pages, `en` or `zh`.
+        limits: of each exercise; the defaults of `processes` if not given.
         tell: called with a step's name, how many are done and how many there are.
 
     Returns:
@@ -71,7 +74,7 @@ def grade(
     if not submissions:
         raise InputError("submissions: must hold at least one file, got none. Check the folder or zip.")
     denied = tuple(str(path.resolve()) for path in (out, *places, *([rubric_path] if rubric_path else [])))
-    batch = Batch(releases, read_rubric(rubric_path), out, max(1, workers), denied)
+    batch = Batch(releases, read_rubric(rubric_path), out, max(1, workers), denied, limits)
     (out / "state").mkdir(parents=True, exist_ok=True)
     by_learner: dict[str, list[Submission]] = {}
     for one in submissions:
@@ -142,7 +145,7 @@ def _score_learner(batch: Batch, servers: dict[bool, ChildServer], learner: str,
         for spec in release.specs:
             torch = spec.kind == "torch"
             if torch not in servers:
-                servers[torch] = ChildServer(torch=torch, denied=batch.denied)
+                servers[torch] = ChildServer(torch=torch, denied=batch.denied, limits=batch.limits)
             try:
                 score = score_exercise(servers[torch], spec, release, picked, batch.rubric)
                 exercises[spec.grade_id] = report.exercise_row(score, servers[torch].limits.call_s)

@@ -131,7 +131,8 @@ def _run_job(job: dict[str, Any], answers: int, sandbox: Any, wire: Any, adapter
     if not callable(function):
         return
     for index, (args, kwargs) in enumerate(cases):
-        _say(answers, {"case": job["first"] + index, **_call(function, args, kwargs, wire, adapters)})
+        adapter = adapters if job["adapter"] else None
+        _say(answers, {"case": job["first"] + index, **_call(function, args, kwargs, wire, adapter)})
 
 
 def _run_cell(name: str, source: str, namespace: dict[str, Any]) -> str:
@@ -153,9 +154,9 @@ def _run_cell(name: str, source: str, namespace: dict[str, Any]) -> str:
     return problem
 
 
-def _call(function: Any, args: Any, kwargs: Any, wire: Any, adapters: Any) -> dict[str, Any]:
+def _call(function: Any, args: Any, kwargs: Any, wire: Any, adapter: Any) -> dict[str, Any]:
     try:
-        value = adapters.observe_hooks(function, args[0]) if adapters else function(*args, **kwargs)
+        value = adapter.observe_hooks(function, args[0]) if adapter else function(*args, **kwargs)
         return {"value": wire.to_plain(value), "args": wire.to_plain(args), "kwargs": wire.to_plain(kwargs)}
     except NotImplementedError as error:
         return {"rule": "not_finished", "error": _describe(error)}

@@ -38,9 +38,10 @@ def check_file(path: Path, release_paths: list[Path], rubric_path: Path | None =
         try:
             for spec in release.specs:
                 torch = spec.kind == "torch"
-                server = servers.setdefault(torch, ChildServer(torch=torch))
-                score = score_exercise(server, spec, release, picked, mine)
-                exercises[spec.grade_id] = report.exercise_row(score, server.limits.call_s)
+                if torch not in servers:
+                    servers[torch] = ChildServer(torch=torch)
+                score = score_exercise(servers[torch], spec, release, picked, mine)
+                exercises[spec.grade_id] = report.exercise_row(score, servers[torch].limits.call_s)
         finally:
             for server in servers.values():
                 server.__exit__()

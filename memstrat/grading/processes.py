@@ -70,7 +70,8 @@ class ChildServer:
         self._stop()
         self._folder.cleanup()
 
-    def run(self, sources: list[tuple[str, str]], function: str, cases: list[str], first: int = 0) -> JobResult:
+    def run(self, sources: list[tuple[str, str]], function: str, cases: list[str], first: int = 0,
+            adapter: bool = False) -> JobResult:
         """Run cells, then call the function once a case.
 
         Args:
@@ -78,13 +79,14 @@ class ChildServer:
             function: its name in the cell.
             cases: JSON texts of `[args, kwargs]`.
             first: number of the first case.
+            adapter: observe a pair of saved-tensor hooks instead of calling with the arguments.
         """
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._process is not None and self._process.stdin is not None
         with tempfile.TemporaryDirectory(dir=self._folder.name) as workdir:
-            job = {"sources": sources, "function": function, "cases": cases, "first": first, "workdir": workdir,
-                   "package": str(PACKAGE), "memory_bytes": self.limits.memory_bytes, "cpu_s": self.limits.cpu_s,
+            job = {"sources": sources, "function": function, "cases": cases, "first": first, "adapter": adapter,
+                   "workdir": workdir, "package": str(PACKAGE), "memory_bytes": self.limits.memory_bytes, "cpu_s": self.limits.cpu_s,
                    "file_bytes": self.limits.file_bytes}
             self._send(job)
             result = self._collect(len(cases))

@@ -113,7 +113,7 @@ def gradebook(content: dict[str, Any]) -> str:
     for row in content["learners"]:
         exercises = row["exercises"]
         records = row["records"]
-        findings = len(row["notes"]) + len(records["findings"]) + sum(len(one["findings"]) for one in exercises.values())
+        findings = sum(map(len, [row["notes"], records["findings"], *(one["findings"] for one in exercises.values())]))
         state = "none" if not records["files"] else f"{len(records['errors'])} errors" if records["errors"] else "ok"
         writer.writerow([_safe_cell(clean(row["learner"])), *(f"{exercises[name]['points']:g}" for name in columns),
                          f"{row['points']:g}", f"{row['max_points']:g}", row["status"], state, findings,

@@ -78,12 +78,15 @@ def score_exercise(server: ChildServer, spec: ExerciseSpec, release: Release, pi
     verdicts = judge_all(spec, asked, answers, expected)
     right = {source: [sum(v.rule is None for v in verdicts if v.case.source == source), total]
              for source, (_, total) in nothing.items()}
-    broken = list({verdict.rule: verdict for verdict in reversed(verdicts) if verdict.rule is not None}.values())[::-1]
+    broken: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.rule is not None:
+            broken.setdefault(verdict.rule, verdict)
     num_right = sum(v.rule is None for v in verdicts)
     points = rubric.earned(spec.grade_id, num_right, len(verdicts))
     status = "passed" if num_right == len(verdicts) else "not_finished" if answers[0].rule == "not_finished" \
         else "partial" if points else "wrong"
-    return ExerciseScore(spec.grade_id, status, points, maximum, right, broken, job.problem, findings)
+    return ExerciseScore(spec.grade_id, status, points, maximum, right, list(broken.values()), job.problem, findings)
 
 
 def _ask(server: ChildServer, sources: list[tuple[str, str]], spec: ExerciseSpec,
@@ -93,7 +96,8 @@ def _ask(server: ChildServer, sources: list[tuple[str, str]], spec: ExerciseSpec
     findings: set[str] = set()
     first, result, stopped = 0, None, None
     for _ in range(MAX_RESTARTS + 1):
-        result = server.run(sources, spec.function_name, texts[first:], first)
+        result = server.run(sources, spec.function_name, texts[first:], first,
+                            adapter=spec.grade_id == "ex_pack_unpack")
         findings |= set(result.findings)
         answers |= {number: _answer(raw) for number, raw in result.answers.items() if first <= number < len(texts)}
         stopped = result.stopped

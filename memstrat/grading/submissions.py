@@ -139,8 +139,10 @@ def read_cells(content: Any) -> Iterator[Cell]:
 
 def _read_ids(path: Path) -> dict[str, str]:
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
-        return {row["file"]: row["learner"] for row in rows}
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
+        if not {"file", "learner"} <= set(reader.fieldnames or ()):
+            raise KeyError("columns")
+        return {row["file"]: row["learner"] for row in reader}
     except (OSError, UnicodeDecodeError, KeyError, csv.Error):
         raise InputError(f"ids: must be a CSV file with the columns file and learner, got {path.name}. "
                          "Write a header line 'file,learner'.") from None

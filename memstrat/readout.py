@@ -71,6 +71,18 @@ def read_file(path: str | Path) -> Readout:
     return _read(str(content.get("run_label") or path.stem), path.absolute().parent, {kind: (path, path.name)})
 
 
+def list_rows(holder: Any, key: str) -> list[dict[str, Any]]:
+    """The dicts in a list of a raw record; none where the record has no such list."""
+    rows = holder.get(key) if isinstance(holder, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def read_table(holder: Any, key: str) -> dict[str, Any]:
+    """A nested table of a raw record; an empty one where the record has no such table."""
+    table = holder.get(key) if isinstance(holder, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
 def _read(label: str, folder: Path, files: dict[str, tuple[Path, str]]) -> Readout:
     contents, warnings = {}, []
     for kind, (path, _) in files.items():

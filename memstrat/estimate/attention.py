@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from memstrat.errors import ModelError
+
 KERNELS = ("auto", "math", "efficient", "flash")
 _HALF = (torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
@@ -68,10 +70,20 @@ class SdpaKernels(TorchFunctionMode):
                 scale: float | None = None, enable_gqa: bool = False) -> torch.Tensor:
         is_grouped = enable_gqa and query.shape[1] != key.shape[1]
         kernel = self.kernel
-        if kernel == "auto":
+        if self.is_cpu and kernel in ("auto", "flash"):
+            self.kernels_used.add("flash")
+            return _aten._scaled_dot_product_flash_attention_for_cpu(
+                query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        if self.is_cpu:
+            kernel = "math"
+        elif kernel == "auto":
             kernel = choose_kernel(query.dtype, is_grouped, attn_mask is not None, query.shape[-1], self.capability)
         elif kernel == "flash" and (attn_mask is not None or query.dtype not in _HALF):
-            kernel = "math" if self.kernel == "flash" and is_grouped else "efficient"
+            raise ModelError(f"attention: must be a kernel that takes {query.dtype} without a mask, got 'flash'. "
+                             "Choose auto, efficient or math, or --dtype-mode bf16.")
+        elif kernel == "efficient" and is_grouped:
+            raise ModelError("attention: must be a kernel that takes grouped queries, got 'efficient' for a model "
+                             "with fewer key than query heads. Choose auto or math.")
         self.kernels_used.add(kernel)
         if kernel == "math":
             return _aten._scaled_dot_product_attention_math(
@@ -84,11 +96,7 @@ class SdpaKernels(TorchFunctionMode):
             output = _aten._scaled_dot_product_flash_attention(
                 query, key, value, dropout_p, is_causal, False, scale=scale)[0]
             return output[..., :head_size]
-        if is_grouped:
-            key, value = (tensor.repeat_interleave(query.shape[1] // key.shape[1], 1) for tensor in (key, value))
-        bias = None
-        if attn_mask is not None:
-            bias = _bias_of(attn_mask, query, key)
+        bias = None if attn_mask is None else _bias_of(attn_mask, query, key)
         return _aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, True, dropout_p, is_causal, scale=scale)[0]
 

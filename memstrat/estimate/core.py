@@ -98,6 +98,14 @@ class Estimate:
         }
 
 
+    def timelines(self) -> dict[str, list[dict[str, Any]]]:
+        """Live bytes through the traced step, by strategy: one point an event, split by category."""
+        return {item.name: [{"phase": point.phase, "num_bytes": point.device_bytes, "host_bytes": point.host_bytes,
+                             "categories": dict(zip(CATEGORIES, point.categories, strict=True))}
+                            for point in item.prediction.profile.timeline]
+                for item in self.strategies}
+
+
 def estimate(workload: Workload, *, device: Device = ANY_DEVICE, strategies: Sequence[str] | None = None,
              settings: TraceSettings | None = None, report: Callable[[str], None] = lambda name: None) -> Estimate:
     """Predict every strategy of a workload: no weights, no device, no download for a bundled config.

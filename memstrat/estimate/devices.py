@@ -29,10 +29,13 @@ class Device:
     fp32_tflops: float = 20.0
     bf16_tflops: float = 80.0
     drives_screen: bool = False
+    other_bytes: int | None = None
 
     @property
     def other_use_bytes(self) -> int:
-        """Bytes that are not the allocator's to give: the context, and a screen where there is one."""
+        """Bytes that are not the allocator's to give: as told, else the context, and a screen where there is one."""
+        if self.other_bytes is not None:
+            return self.other_bytes
         return CONTEXT_BYTES + (SCREEN_BYTES if self.drives_screen else 0)
 
     @property

@@ -46,6 +46,7 @@ from memstrat.memory.profile import (
 )
 
 _ADD = torch.ops.aten.add.Tensor
+_LIFT = torch.ops.aten.lift_fresh.default  # how `torch.tensor(...)` shows: a new storage as its own input
 _COPIES = frozenset({torch.ops.aten._to_copy.default, torch.ops.aten.clone.default,
                      torch.ops.aten.copy_.default})
 
@@ -203,7 +204,8 @@ class LiveBytes(TorchDispatchMode):
             if num_bytes == self.blocks[index].num_bytes:
                 return
             self._log(FREE, index)
-        elif num_bytes == 0 or (func is not None and _shares_input(key, args)):
+        elif num_bytes == 0 or (
+                func is not None and func is not _LIFT and _shares_input(key, args)):
             return
         if self._phase == "backward":
             self._follow_recompute()

@@ -10,12 +10,12 @@ import sys
 
 import typer
 
-from memstrat.cli import commands, demo, show
+from memstrat.cli import commands, demo, estimate, grade, show
 
 app = typer.Typer(
     name="memstrat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Recompute activations, move them to the host, or both? Measure it, predict it, decide it.")
-for module in (commands, demo, show):
+for module in (commands, demo, show, estimate, grade):
     module.add_to(app)
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from memstrat import measure, models, strategies, strategies_extra
 from memstrat.experiment import load_experiment
@@ -57,8 +60,8 @@ def test_every_2nd_layer_recomputes_two_of_four():
 def test_every_2nd_layer_without_the_switch_of_transformers_does_the_same(monkeypatch):
     from transformers import PreTrainedModel
 
-    def old_switch(self, gradient_checkpointing_kwargs=None):
-        self._set_gradient_checkpointing()
+    def old_switch(self, gradient_checkpointing_kwargs):
+        self._set_gradient_checkpointing(True, partial(checkpoint, **gradient_checkpointing_kwargs))
 
     monkeypatch.delattr(PreTrainedModel, "activation_checkpointing_enable", raising=False)
     monkeypatch.setattr(PreTrainedModel, "gradient_checkpointing_enable", old_switch)
@@ -77,6 +80,18 @@ def test_selective_checkpoint_is_refused_where_nothing_was_kept(monkeypatch):
     monkeypatch.setattr(strategies_extra, "KEPT_OPERATORS", frozenset())
     _, problems = observe("selective_checkpoint")
     assert problems[0] == "kept operator results must be more than 0, got 0"
+
+
+def test_selective_checkpoint_is_refused_where_kept_operators_run_again(monkeypatch):
+    strategy = strategies.get("selective_checkpoint")
+
+    def forgetful(context, operator, *args, **kwargs):
+        strategy.num_kept += 1
+        return torch.utils.checkpoint.CheckpointPolicy.PREFER_RECOMPUTE
+
+    monkeypatch.setattr(strategy, "_policy", forgetful)
+    _, problems = observe("selective_checkpoint")
+    assert problems[0].startswith("kept operators that ran again must be 0, got ")
 
 
 def test_plain_checkpointing_does_not_pass_for_an_extra_strategy():

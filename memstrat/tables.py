@@ -78,6 +78,7 @@ def ladder_table(record: dict[str, Any]) -> Table:
                           "Check that the file is a g1 record.")
     names = list(dict.fromkeys(str(row.get("name")) for item in lengths for row in list_rows(item, "candidates")))
     table = _table(record, "Ladder", ("peak allocated, MiB",), tuple(names), ("eligible",))
+    table.columns[-1].min_width = len("checkpoint,")
     summary = read_table(record, "summary")
     judged = {item.get("seq_len"): item.get("strategies") or {} for item in list_rows(summary, "per_length")}
     for item in lengths:
@@ -179,5 +180,5 @@ def _table(record: dict[str, Any], what: str, left: tuple[str, ...], figures: tu
     for name in figures:
         table.add_column(name, justify="right", overflow="fold", min_width=8)  # a figure is never broken in two
     for name in right:
-        table.add_column(name, overflow="fold", min_width=len("checkpoint,"))
+        table.add_column(name, overflow="fold", min_width=min(len(name), 12))
     return table

@@ -51,7 +51,7 @@ def check(
     Args:
         grade_id: which exercise.
         function: the learner's function.
-        seed: of the random cases; a new one each time by default, printed.
+        seed: of the random cases; `MEMSTRAT_CHECK_SEED`, or a new one each time, printed.
         strict: raise for an untouched stub too; by default if `MEMSTRAT_STRICT` is 1.
         language: `en` or `zh`; by default `MEMSTRAT_LANGUAGE`.
 
@@ -66,7 +66,9 @@ def check(
     if not callable(function):
         raise InputError(f"function: must be a function, got {type(function).__name__}. "
                          f"Pass {spec.function_name} itself, without calling it.")
-    seed = secrets.randbelow(10**6) if seed is None else seed
+    if seed is None:
+        fixed = os.environ.get("MEMSTRAT_CHECK_SEED", "")
+        seed = int(fixed) if fixed.isdecimal() else secrets.randbelow(10**6)
     strict = os.environ.get("MEMSTRAT_STRICT") == "1" if strict is None else strict
     asked = with_repeats([*visible_cases(spec), *random_cases(spec, seed)])
     first = call(spec, function, asked[0].args, asked[0].kwargs)

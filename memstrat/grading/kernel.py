@@ -29,6 +29,14 @@ SANDBOX = Path(__file__).parent / "sandbox.py"
 KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT")
 
 
+def _clean_environment(folder: str) -> dict[str, str]:
+    """What a confined kernel sees: nothing of the grader's, and every path below its own folder."""
+    return {key: os.environ[key] for key in KEPT if key in os.environ} | {
+        "HOME": folder, "TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython", "MEMSTRAT_WORK": f"{folder}/my_work",
+        "MEMSTRAT_RESULTS_DIR": f"{folder}/results", "MEMSTRAT_STRICT": "1", "MEMSTRAT_CHECK_SEED": "0",
+        "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}
+
+
 class KernelDied(Exception):
     """The kernel's process ended, or had to be ended, while a cell ran."""
 
@@ -41,13 +49,8 @@ class GuardedKernel(RunningKernel):
         self._deadline: float | None = None
         self._folder = tempfile.mkdtemp(prefix="kernel-")
         manager = KernelManager(kernel_name=kernel_name, kernel_spec_manager=NbvalKernelspecManager())
-        environment = None
+        environment = _clean_environment(self._folder) if guard else dict(os.environ)
         if guard:
-            environment = {key: os.environ[key] for key in KEPT if key in os.environ}
-            environment |= {"HOME": self._folder, "TMPDIR": self._folder, "IPYTHONDIR": f"{self._folder}/.ipython",
-                            "MEMSTRAT_STRICT": "1", "MEMSTRAT_WORK": f"{self._folder}/my_work",
-                            "MEMSTRAT_RESULTS_DIR": f"{self._folder}/results", "MPLBACKEND": "agg",
-                            "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}
             cwd = self._folder
             manager.transport, manager.connection_file = "ipc", f"{self._folder}/k.json"
             manager.kernel_spec.argv = [sys.executable, "-I", str(SANDBOX), self._folder, str(MEMORY_MIB), str(CPU_S),

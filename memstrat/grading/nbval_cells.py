@@ -37,9 +37,9 @@ class NotebookFile(IPyNbFile):
             name = grading.get("grade_id") or item.cell.get("id") or item.cell.metadata.get("id") or item.name
             names[name] = names.get(name, 0) + 1
             shown = name if names[name] == 1 else f"{name}-{names[name]}"
-            options = dict(item.options)
+            options = item.options
             if grading.get("solution") or grading.get("grade"):
-                options |= {"skip": False, "check_exception": False, "check": False}
+                options.update(skip=False, check_exception=False, check=False)
             yield NotebookCell.from_parent(self, name=shown, cell_num=item.cell_num, cell=item.cell, options=options)
 
     def setup(self) -> None:
@@ -97,7 +97,7 @@ class NotebookCell(IPyNbCell):
         kernel = self.parent.kernel
         if not self.grading.get("solution"):
             kernel.run_silently(_RESET, 10)
-        kernel.set_deadline(self.config.option.nbval_cell_timeout + 10)
+        kernel.set_deadline(self.config.option.nbval_cell_timeout + 3)
         try:
             super().runtest()
         except KernelDied as error:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+_WORKER = re.compile(r"^\[gw\d+\] .*\n", re.MULTILINE)  # xdist's own line
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -65,7 +66,8 @@ class _ResultsWriter:
         self.path = path
 
     def write(self, report: pytest.TestReport) -> None:
-        message = _ANSI.sub("", report.longreprtext).strip() if report.outcome == "failed" else ""
+        text = _ANSI.sub("", report.longreprtext) if report.outcome == "failed" else ""
+        message = _WORKER.sub("", text).strip()
         line = {"node": report.nodeid, "outcome": report.outcome, "message": message[-2000:],
                 "duration_s": report.duration}
         with open(self.path, "a", encoding="utf-8") as file:

@@ -86,8 +86,8 @@ class ChildServer:
         assert self._process is not None and self._process.stdin is not None
         with tempfile.TemporaryDirectory(dir=self._folder.name) as workdir:
             job = {"sources": sources, "function": function, "cases": cases, "first": first, "adapter": adapter,
-                   "workdir": workdir, "package": str(PACKAGE), "memory_bytes": self.limits.memory_bytes, "cpu_s": self.limits.cpu_s,
-                   "file_bytes": self.limits.file_bytes}
+                   "workdir": workdir, "package": str(PACKAGE), "memory_bytes": self.limits.memory_bytes,
+                   "cpu_s": self.limits.cpu_s, "file_bytes": self.limits.file_bytes}
             self._send(job)
             result = self._collect(len(cases))
         return result._replace(problem=self._scrub(result.problem, workdir), answers={

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from memstrat.estimate.run import Answer
 
 ASSUMED, ASK = "Assumptions", "Questions"
 
@@ -61,7 +64,7 @@ def estimate(
     target, settings = run.assume(device, device_memory, other_memory, cublas_workspace, use_reentrant)
     result = run.answer(experiment, target, settings, ladder=ladder, longest=longest, largest_batch=largest_batch,
                         report=_progress)
-    paths = run.draw(result, plots) if plots else []
+    paths = _draw(result, plots) if plots else []
     if as_json:
         print(json.dumps(result.record(), indent=2, ensure_ascii=False))
         return
@@ -108,6 +111,15 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands of this module."""
     app.command()(estimate)
     app.command()(compare)
+
+
+def _draw(result: Answer, folder: Path) -> list[Path]:
+    """Save the stacked bars and the timelines; returns the paths."""
+    from memstrat.plots.estimate import plot_categories, plot_timeline
+
+    record = result.estimate.record() | {"timelines": result.estimate.timelines()}
+    drawings = [plot_categories(record), plot_timeline(record)]
+    return [path for drawing in drawings for path in drawing.save(folder, f"estimate_{drawing.name}")]
 
 
 def _progress(what: str) -> None:

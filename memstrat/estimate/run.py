@@ -1,4 +1,4 @@
-"""What `memstrat estimate` does: read the task and the assumptions, answer, draw."""
+"""What `memstrat estimate` does: read the task and the assumptions, then answer."""
 
 from __future__ import annotations
 
@@ -94,12 +94,3 @@ def answer(workload: Workload, device: Device, settings: TraceSettings, *, ladde
     if largest_batch:
         result.largest_batch = [find_largest_batch(workload, name, device, settings) for name in names]
     return result
-
-
-def draw(result: Answer, folder: Path) -> list[Path]:
-    """Save the stacked bars and the timelines; returns the paths."""
-    from memstrat.plots.estimate import plot_categories, plot_timeline
-
-    record = result.estimate.record() | {"timelines": result.estimate.timelines()}
-    drawings = [plot_categories(record), plot_timeline(record)]
-    return [path for drawing in drawings for path in drawing.save(folder, f"estimate_{drawing.name}")]

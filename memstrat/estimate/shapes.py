@@ -12,6 +12,23 @@ from typing import Any
 import torch
 
 _NEVER = object()
+GROUPED_MATMULS = frozenset({torch.ops.aten._grouped_mm.default} if hasattr(torch.ops.aten, "_grouped_mm") else ())
+"""Experts' matrix products. On `meta` torch refuses types other than bf16, which CUDA takes."""
+
+
+def grouped_matmul(left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None,
+                   bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The result's shape: groups lie along a dimension that 2-D operands share (`offs` says where each ends)."""
+    if left.dim() == 2 and right.dim() == 2:
+        assert offs is not None
+        size = (offs.shape[0], left.shape[0], right.shape[1])
+    elif left.dim() == 2:
+        size = (left.shape[0], right.shape[-1])
+    elif right.dim() == 2:
+        size = (left.shape[1], right.shape[1])
+    else:
+        size = (left.shape[0], left.shape[1], right.shape[2])
+    return torch.empty(size, dtype=out_dtype or left.dtype, device="meta")
 
 
 class ShapeCache:
@@ -23,6 +40,8 @@ class ShapeCache:
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`func(*args, **kwargs)`, or new `meta` tensors like those it returned before."""
+        if func in GROUPED_MATMULS:
+            return grouped_matmul(*args, **kwargs)
         if not self._may_remember(func):
             return func(*args, **kwargs)
         key = (func, _key_of(args), _key_of(tuple(kwargs.items())) if kwargs else None)

@@ -18,6 +18,7 @@ import torch
 import transformers.masking_utils as masking_utils
 from torch import nn
 from torch.utils.flop_counter import flop_registry
+from transformers import PreTrainedModel
 
 from memstrat import strategies
 from memstrat.errors import MemstratError, ModelError
@@ -252,11 +253,14 @@ def _make_optimizer(model: nn.Module, spec: OptimizerSpec, is_cpu: bool) -> Any:
 
 @contextmanager
 def _without_data_checks() -> Iterator[None]:
-    """Answer the one question transformers asks of the data: are several sequences packed into one? No."""
-    name = "find_packed_sequence_indices"
-    original = getattr(masking_utils, name)
-    setattr(masking_utils, name, lambda position_ids: None)
+    """Answer what transformers asks of the data: are sequences packed into one? Is there padding? No."""
+    questions = [(masking_utils, "find_packed_sequence_indices"),
+                 (PreTrainedModel, "warn_if_padding_and_no_attention_mask")]
+    originals = [(owner, name, getattr(owner, name)) for owner, name in questions if hasattr(owner, name)]
+    for owner, name, _ in originals:
+        setattr(owner, name, lambda *args, **kwargs: None)
     try:
         yield
     finally:
-        setattr(masking_utils, name, original)
+        for owner, name, original in originals:
+            setattr(owner, name, original)

@@ -1,7 +1,7 @@
 """Figures of a prediction: what each peak is made of, a step's timeline, predicted against measured.
 
 Each takes plain data (of `Estimate.record`, `Estimate.timelines` or `compare_readout`) and needs no
-torch. Labels are English.
+torch. `plot_categories` speaks both languages; the labels of the other two are English.
 """
 
 from __future__ import annotations
@@ -12,29 +12,36 @@ from matplotlib.patches import Patch
 
 from memstrat.plots.drawing import Drawing, canvas, looks_of
 from memstrat.units import bytes_to_mib, format_bytes
+from memstrat.wording import word
 
 PHASES = ("forward", "backward", "optimizer")
 _CATEGORIES = {  # Okabe and Ito's colours; the hatch says the same
     "parameters": ("#999999", ""), "gradients": ("#E69F00", "//"), "optimizer_state": ("#56B4E9", "\\\\"),
     "optimizer_temporaries": ("#0072B2", "xx"), "saved_activations": ("#009E73", ".."),
     "logits_and_loss": ("#D55E00", "++"), "other_temporaries": ("#CC79A7", "oo")}
+_CHINESE = {
+    "parameters": "参数", "gradients": "梯度", "optimizer_state": "优化器状态", "optimizer_temporaries": "优化器临时量",
+    "saved_activations": "保存的激活", "logits_and_loss": "logits 与损失", "other_temporaries": "其他临时量"}
 
 
-def plot_categories(record: dict[str, Any]) -> Drawing:
+def plot_categories(record: dict[str, Any], language: str = "en") -> Drawing:
     """Stacked bars (MiB): the peak of every phase of every strategy by kind of memory; the step's peak is marked.
 
     Args:
         record: of `Estimate.record`.
+        language: en or zh; English with a note where no font has Chinese characters.
     """
     columns = ("strategy", "phase", "is_peak", "peak_allocated_mib", *(f"{name}_mib" for name in _CATEGORIES))
-    rows, text = [], [f"What the predicted peaks are made of. {_task(record)}"]
-    with canvas("en") as drawn:
+    with canvas(language) as drawn:
+        title = {"en": "What the predicted peaks are made of", "zh": "预测的峰值由什么组成"}[drawn.language]
+        remark = {"en": "▼ the phase that sets the peak.", "zh": "▼ 决定峰值的阶段。"}[drawn.language]
         axes = drawn.figure.subplots()
-        ticks = []
+        rows, text, ticks = [], [f"{title}. {_task(record)}"], []
         for place, strategy in enumerate(record["strategies"]):
             for number, phase in enumerate(PHASES):
                 found, at = strategy["phases"][phase], place * (len(PHASES) + 1) + number
-                ticks.append((at, f"{phase}\n{strategy['name']}" if number == 1 else phase))
+                label = {"en": phase, "zh": word(phase, "zh")}[drawn.language]
+                ticks.append((at, f"{label}\n{strategy['name']}" if number == 1 else label))
                 _stack(axes, at, found["categories_at_peak"])
                 is_peak = phase == strategy["peak_phase"]
                 peak = bytes_to_mib(found["peak_allocated_bytes"])
@@ -46,9 +53,9 @@ def plot_categories(record: dict[str, Any]) -> Drawing:
                         f"{strategy['peak_phase']}, of it {_parts(strategy['categories_at_peak'])}.")
         axes.set_xticks([at for at, _ in ticks], [label for _, label in ticks])
         axes.grid(visible=False, axis="x")
-        axes.set_ylabel("peak allocated (MiB)")
-        _frame(drawn, axes, "What the predicted peaks are made of", record, "▼ the phase that sets the peak.")
-        _category_legend(drawn)
+        axes.set_ylabel(word("peak_allocated", drawn.language))
+        _frame(drawn, axes, title, record, f"{remark} {drawn.note}".strip())
+        _category_legend(drawn, drawn.language)
     return Drawing("categories", drawn.figure, "\n".join(text), columns, rows)
 
 
@@ -154,7 +161,8 @@ def _frame(drawn: Any, axes: Any, title: str, record: dict[str, Any], remark: st
     drawn.figure.supxlabel(f"{_task(record)} {remark}", x=0.012, ha="left", fontsize=8.5)
 
 
-def _category_legend(drawn: Any) -> None:
-    handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="#FFFFFF", label=name.replace("_", " "))
+def _category_legend(drawn: Any, language: str = "en") -> None:
+    handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="#FFFFFF",
+                     label=_CHINESE[name] if language == "zh" else name.replace("_", " "))
                for name, (colour, hatch) in _CATEGORIES.items()]
     drawn.figure.legend(handles=handles[::-1], loc="outside right upper", frameon=False)

@@ -1,0 +1,86 @@
+"""The prediction against tensors really counted on a CPU, phase by phase. They agree to the byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from memstrat import strategies
+from memstrat.estimate import TraceSettings, estimate
+from memstrat.estimate.compare import compare_readout
+from memstrat.experiment import load_experiment
+from memstrat.measure import TrainingStep, observe_memory
+from memstrat.models import build_model, make_inputs
+from memstrat.readout import Readout
+
+
+def make_tiny(**overrides):
+    return load_experiment("tiny", **overrides).workload
+
+
+def count_live_bytes(workload, name):
+    """Phases and bytes alive after forward of a third step, by tensor accounting."""
+    strategy, model = strategies.get(name), build_model(workload, "cpu")
+    ids, _ = make_inputs(workload, model.config, "cpu")
+    strategy.prepare(model)
+    step = TrainingStep(workload, strategy, model.train(), ids)
+    step()
+    return observe_memory(step)
+
+
+@pytest.mark.parametrize("overrides", [
+    {}, {"dtype_mode": "bf16"}, {"attention": "math", "optimizer": "sgd", "loss_head": "chunked"},
+    {"foreach": False, "seq_len": 384}], ids=lambda overrides: "-".join(map(str, overrides.values())) or "preset")
+def test_estimate_equals_tensor_accounting(overrides):
+    workload = make_tiny(**overrides)
+    found = estimate(workload, settings=TraceSettings(is_cpu=True, with_eval=False))
+    for name in workload.strategies:
+        phases, resident_bytes = count_live_bytes(workload, name)
+        profile = found[name].prediction.profile
+        assert {phase: memory.peak_allocated_bytes for phase, memory in phases.items()} == {
+            phase: peak.peak_device_bytes for phase, peak in profile.phases.items()}
+        assert resident_bytes == profile.resident_after_forward_bytes
+        assert phases["backward"].host_peak_bytes == profile.phases["backward"].peak_host_bytes
+
+
+def test_cpu_estimate_rounds_nothing_and_reserves_nothing():
+    found = estimate(make_tiny(strategies=["baseline"]), settings=TraceSettings(is_cpu=True))
+    assert found["baseline"].prediction.peak_reserved_bytes is None
+    assert found["baseline"].peak_allocated_bytes % 512 != 0
+
+
+def make_record(workload, peaks_mb, **changes):
+    """A CPU rehearsal's G0 record, as far as a comparison reads it."""
+    return {"run_mode": "cpu_rehearsal", "run_label": "mine",
+            "config": workload.identity() | {"seq_len": workload.seq_len},
+            "candidates": [{"name": name, "status": "ok", "peak_memory_mb": peak, "runs": []}
+                           for name, peak in peaks_mb.items()], **changes}
+
+
+def test_compare_calls_a_peak_five_percent_off_implausible_and_says_why(tmp_path):
+    workload = make_tiny(strategies=["baseline", "checkpoint"])
+    found = estimate(workload, settings=TraceSettings(is_cpu=True))
+    baseline_mb = found["baseline"].peak_allocated_bytes / 2**20
+    readout = Readout("mine", tmp_path, g0=make_record(workload, {"baseline": baseline_mb, "checkpoint": baseline_mb}))
+    result = compare_readout(readout)
+    rows = {row["name"]: row for row in result["rows"]}
+    assert rows["baseline"]["verdict"] == "plausible"
+    assert rows["baseline"]["difference_pct"] == 0.0
+    assert rows["checkpoint"]["verdict"] == "implausible"
+    assert any("the strategy's path did not run" in line for line in rows["checkpoint"]["explanations"])
+    assert result["memory_source"] == "tensor_accounting"
+
+
+def test_compare_admits_that_nothing_explains_a_peak(tmp_path):
+    workload = make_tiny(strategies=["baseline"])
+    result = compare_readout(Readout("mine", tmp_path, g0=make_record(workload, {"baseline": 1000.0})))
+    assert "no other reading of the task meets it" in result["rows"][0]["explanations"][-1]
+
+
+def test_compare_reads_the_ladder_of_a_g1_record(tmp_path):
+    workload = make_tiny(strategies=["baseline"])
+    task = make_record(workload, {})
+    task["length_records"] = [{"seq_len": length, "candidates": [
+        {"name": "baseline", "status": "ok", "peak_memory_mb": 40.0}]} for length in (256, 384)]
+    rows = compare_readout(Readout("mine", tmp_path, g1=task))["rows"]
+    assert [(row["kind"], row["seq_len"]) for row in rows] == [("g1", 256), ("g1", 384)]
+    assert rows[0]["predicted_mib"] < rows[1]["predicted_mib"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
@@ -17,10 +18,20 @@ from memstrat.errors import UnknownNameError
 from memstrat.units import format_mib
 from memstrat.workload import check_stage
 
-REFERENCES = ("tiny", "public")
+REFERENCES = ("tiny", "smollm2", "public")
 _ROW_COLUMNS = ("name", "status", "seq_len", "repeat_count", "successful_runs", "execution_path_verified",
                 "peak_memory_mb", "samples_per_s", "step_time_ms", "eval_loss",
                 "memory_saving_mb", "throughput_ratio", "quality_delta")
+_HEADINGS_ZH = {  # record keys are identifiers and stay as they are
+    "strategy": "策略", "left in place": "留在原地", "packed": "打包", "unpacked": "解包", "problems": "问题数",
+    "recomputed regions": "重算的区域", "recomputed": "重算", "path problems": "路径问题", "task": "任务",
+    "after forward, MiB": "前向后存活，MiB", "host peak, MiB": "主机端峰值，MiB", "peak, MiB": "峰值，MiB",
+    "predicted, MiB": "预测，MiB", "measured, MiB": "实测，MiB", "measured elsewhere, MiB": "别处实测，MiB",
+    "difference, %": "相差，%", "set in": "出现在", "parameters": "参数", "gradients": "梯度",
+    "optimizer state": "优化器状态", "optimizer temporaries": "优化器临时量", "saved activations": "保存的激活",
+    "logits and loss": "logits 与损失", "ratio in each block": "各区组的比值", "median": "中位数",
+    "95 % interval": "95 % 区间",
+}
 
 
 def language() -> str:
@@ -37,7 +48,7 @@ class Table:
     """Rows for people: a table in a notebook, aligned text elsewhere (and for nbval)."""
 
     def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = ""):
-        self.columns = list(columns)
+        self.columns = [_HEADINGS_ZH.get(column, column) if language() == "zh" else column for column in columns]
         self.rows = [[_shown(column, value) for column, value in zip(columns, row, strict=True)] for row in rows]
         self.caption = caption
 
@@ -56,7 +67,8 @@ class Table:
 
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         body = "".join(line(row, "td") for row in self.rows)
-        return f"<table>{caption}<thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
+        table = f"<table>{caption}<thead>{line(self.columns, 'th')}</thead><tbody>{body}</tbody></table>"
+        return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def show(value: Any) -> None:
@@ -94,8 +106,8 @@ def reference_record(name: str, kind: str = "g0") -> dict[str, Any]:
     """A record that ships with the package, to read before measuring; never a result of this machine.
 
     Args:
-        name: `tiny` (a CPU rehearsal of the preset) or `public` (figures of a public GPU course,
-            copied; without path fields).
+        name: `tiny` or `smollm2` (CPU rehearsals of these presets, as in `benchmarks/results`), or
+            `public` (figures of a public GPU course, copied; without path fields).
         kind: `g0`, `g1` or `decision`.
 
     Raises:
@@ -108,14 +120,17 @@ def reference_record(name: str, kind: str = "g0") -> dict[str, Any]:
     return json.loads(source.read_text(encoding="utf-8"))
 
 
-def show_drawing(drawing: Any) -> None:
+def show_drawing(drawing: Any, columns: Sequence[str] | None = None) -> None:
     """A figure with its text alternative, then the table it was drawn from.
 
     Args:
         drawing: what a function of `memstrat.plots` returned.
+        columns: those of the table to show; all if None.
     """
     show(drawing)
-    show(Table(drawing.columns, drawing.rows))
+    wanted = [drawing.columns.index(column) for column in columns or drawing.columns]
+    show(Table([drawing.columns[index] for index in wanted],
+               [[row[index] for index in wanted] for row in drawing.rows]))
 
 
 def is_my_stage(stage: str, run_stage: str) -> bool:
@@ -177,12 +192,12 @@ def _shown(column: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
-    is_coarse = column.endswith(("_mb", "_ms", "MiB", "ms"))
+    is_coarse = column.endswith(("_mb", "_ms", "_mib", "MiB"))
     return f"{value:,.{1 if is_coarse else 3}f}"
 
 
 def _is_figure(cell: str) -> bool:
-    return cell[:1].isdigit() or (cell[:1] == "-" and cell[1:2].isdigit())
+    return re.fullmatch(r"[+-]?[0-9,]+(\.[0-9]+)?", cell) is not None
 
 
 def _padded(cell: str, width: int) -> str:

@@ -23,6 +23,7 @@ FIRST_CELL = Path(__file__).with_name("first_cell.py")
 SETTINGS = "series.json"
 """In `notebooks/src`: `repository` (owner/name) and `ref`, the one place that holds the address."""
 CELL_TIMEOUT_S = 600
+_BAR = re.compile(r"\|.*\| .*(left|/s)")  # a progress bar's text
 README_BADGES = ("<!-- badges:begin -->", "<!-- badges:end -->")
 
 
@@ -85,11 +86,11 @@ def first_cell(edition: Edition) -> str:
     return text.rstrip() + "\n\n\nprint(ensure_memstrat(Path.cwd()))"
 
 
-def badges(name: str, edition: Edition) -> str:
-    """Links that open the learner edition on Colab and on ModelScope."""
+def badges(name: str, edition: Edition, label: str = "") -> str:
+    """Links that open the learner edition on Colab and on ModelScope; `label` holds the place as {}."""
     path = Edition(edition.language, False, edition.repository, edition.ref).path(name).as_posix()
     where = f"github/{edition.repository}/blob/{edition.ref}/notebooks/{path}"
-    label = {"en": "Open in {}", "zh": "在 {} 中打开"}[edition.language]
+    label = label or {"en": "Open in {}", "zh": "在 {} 中打开"}[edition.language]
     return (f"[{label.format('Colab')}](https://colab.research.google.com/{where}) · "
             f"[{label.format('ModelScope')}](https://modelscope.cn/notebook/share/{where})")
 
@@ -172,7 +173,7 @@ def stamp_readme(folder: Path) -> None:
     repository, ref = read_address(folder)
     rows = ["| notebook | English | 中文 |", "|---|---|---|"]
     for source in sources(folder):
-        links = [badges(source.name, Edition(language, False, repository, ref)) for language in LANGUAGES]
+        links = [badges(source.name, Edition(language, False, repository, ref), "{}") for language in LANGUAGES]
         rows.append(f"| `{source.name}` | {links[0]} | {links[1]} |")
     head, rest = text.split(begin, 1)
     stamped = head + begin + "\n" + "\n".join(rows) + "\n" + end + rest.split(end, 1)[1]
@@ -192,8 +193,8 @@ def _is_progress(output: Any) -> bool:
     """Warnings and progress bars: of one moment, of no use to a reader."""
     if output.output_type == "stream":
         return output.name == "stderr"
-    return "%|" in str(output.get("data", {}).get("text/plain", "")) or \
-        "HBox(children=(HTML" in str(output.get("data", {}).get("text/plain", ""))
+    data = output.get("data", {})
+    return "application/vnd.jupyter.widget-view+json" in data and bool(_BAR.search(str(data.get("text/plain", ""))))
 
 
 def _hide_paths(cell: Any, scratch: str) -> None:

@@ -19,6 +19,7 @@ _CATEGORIES = {  # Okabe and Ito's colours; the hatch says the same
     "parameters": ("#999999", ""), "gradients": ("#E69F00", "//"), "optimizer_state": ("#56B4E9", "\\\\"),
     "optimizer_temporaries": ("#0072B2", "xx"), "saved_activations": ("#009E73", ".."),
     "logits_and_loss": ("#D55E00", "++"), "other_temporaries": ("#CC79A7", "oo")}
+_PHASES_ZH = {"forward": "前向", "backward": "反向", "optimizer": "优化器"}
 _CHINESE = {
     "parameters": "参数", "gradients": "梯度", "optimizer_state": "优化器状态", "optimizer_temporaries": "优化器临时量",
     "saved_activations": "保存的激活", "logits_and_loss": "logits 与损失", "other_temporaries": "其他临时量"}
@@ -40,7 +41,7 @@ def plot_categories(record: dict[str, Any], language: str = "en") -> Drawing:
         for place, strategy in enumerate(record["strategies"]):
             for number, phase in enumerate(PHASES):
                 found, at = strategy["phases"][phase], place * (len(PHASES) + 1) + number
-                label = {"en": phase, "zh": word(phase, "zh")}[drawn.language]
+                label = _PHASES_ZH[phase] if drawn.language == "zh" else phase
                 ticks.append((at, f"{label}\n{strategy['name']}" if number == 1 else label))
                 _stack(axes, at, found["categories_at_peak"])
                 is_peak = phase == strategy["peak_phase"]

@@ -20,7 +20,7 @@
 # **需要**：本篇 10 分钟。整个系列用一台笔记本电脑就够。有 GPU，同样的单元给出真实结果；没有 GPU，给出的是预演，并且会明说。
 # %% id="first_cell" kind="first"
 # %% id="imports"
-from memstrat import plots, stages, widgets
+from memstrat import explorer, plots, stages, widgets
 
 # %% [markdown] id="series" lang="en"
 # ## Where the series leads
@@ -113,25 +113,26 @@ print("能否运行适合这台机器的预设：", report["ready"])  # [zh]
 # %% [markdown] id="picture_intro" lang="en"
 # ## The first picture
 #
-# It is drawn from a record that ships with the package: `tiny`, on a CPU, three repeats of four strategies. Left is less memory, up is faster. The lines are the budget's gates.
+# It is drawn from a record that ships with the package: `tiny`, on a CPU, three repeats of four strategies. Down is less memory, right is faster. The lines are the budget's gates.
 #
 # **Predict.** Which corner is the good one? If two strategies save the same memory, which do you take?
 # %% [markdown] id="picture_intro" lang="zh"
 # ## 第一张图
 #
-# 这张图来自随包附带的一份记录：`tiny`，在 CPU 上，四种策略各重复三次。越靠左内存越少，越靠上越快；线是预算的门槛。
+# 这张图来自随包附带的一份记录：`tiny`，在 CPU 上，四种策略各重复三次。越靠下内存越少，越靠右越快；线是预算的门槛。
 #
 # **预测**：哪个角是好的？如果两种策略省的内存一样多，你选哪个？
 # %% id="picture_draw"
 record = widgets.reference_record("tiny", "g0")
-widgets.show_drawing(plots.plot_memory_throughput(record, widgets.language()))
+widgets.show(plots.plot_memory_throughput(record, widgets.language()))
+widgets.show(explorer.gates_table(record))
 
 # %% [markdown] id="picture_read" lang="en"
-# **Read.** Three strategies stand in one column: they peak at the same number of bytes. Then only the price tells them apart, and on this machine offload, a copy within one memory, is the cheapest. On a GPU it has to cross PCIe, and the order changes: measure before you believe.
+# **Read.** Three strategies stand at one height: they peak at the same number of bytes. Then only the price tells them apart, and here even the prices lie close: on a CPU, offload is a copy within one memory. On a GPU it has to cross PCIe, and the order changes: measure before you believe.
 #
 # Why the same bytes? That is the question of 01 and 03.
 # %% [markdown] id="picture_read" lang="zh"
-# **解读**：三种策略站在同一列上，峰值字节数完全相同。这时只能靠代价来区分；在这台机器上，offload 只是同一块内存里的拷贝，所以最便宜。换到 GPU 上，数据要过 PCIe，排序就变了：先测量，再相信。
+# **解读**：三种策略落在同一高度上，峰值字节数完全相同。这时只能靠代价来区分，而这里连代价也很接近：在 CPU 上，offload 只是同一块内存里的拷贝。换到 GPU 上，数据要过 PCIe，排序就变了：先测量，再相信。
 #
 # 为什么字节数会一样？这正是 01 和 03 的问题。
 # %% [markdown] id="public_intro" lang="en"

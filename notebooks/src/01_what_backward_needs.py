@@ -419,7 +419,7 @@ widgets.show_drawing(plots.plot_phases({"run_mode": "cpu_rehearsal", "candidates
 # %% [markdown] id="limits" lang="zh"
 # ## 局限
 #
-# * 数存活张量，数不到算子内部的临时空间，也数不到分配器的取整。在 GPU 上有三个数：已分配、已保留、驱动显示的占用。
+# * 数存活张量，数不到算子内部的临时空间，也数不到分配器的取整。在 GPU 上有三个数：已分配、预留、驱动显示的占用。
 # * 在 CPU 上，offload 只是在同一块内存里拷贝：设备那一层变小了，整机内存并没有；这里的时间也完全不能代表 PCIe。
 # * 只有最内层的一对 hook 起作用。offload 包在 checkpoint *外面*，每个区域打包一个张量；放在*里面*，就会打包全部，checkpoint 形同虚设。
 #

@@ -85,9 +85,9 @@ for key in baseline:
 #
 # | 指标 | 含义 | 用来决定什么 |
 # |---|---|---|
-# | `peak_memory_mb`（峰值已分配） | 计时步内存活张量字节数的最大值，单位 MiB | 显存上限，以及节省量 |
-# | `peak_reserved_mb`（峰值已保留） | 缓存分配器向驱动要走的总量：存活张量，加上缓存和碎片 | 这个进程能不能和别的进程共存；不用来算节省量 |
-# | `samples_per_s` | micro-batch × 1000 / 步时间中位数 | 吞吐下限和吞吐比，也就是代价 |
+# | `peak_memory_mb`（已分配峰值） | 计时步内存活张量字节数的最大值，单位 MiB | 显存上限，以及节省量 |
+# | `peak_reserved_mb`（预留峰值） | 缓存分配器向驱动要走的总量：存活张量，加上缓存和碎片 | 这个进程能不能和别的进程共存；不用来算节省量 |
+# | `samples_per_s` | micro-batch × 1000 / 单步时间中位数 | 吞吐下限和吞吐比，也就是代价 |
 # | `eval_loss` | 在没有训练过的输入上的损失 | 质量下限：训练还是不是原来那个训练 |
 # | `execution_path_verified` | 重计算区域数、打包张量数符合该策略的规则 | 这一行算不算证据 |
 # %% [markdown] id="validate_intro" lang="en"
@@ -252,7 +252,7 @@ memstrat.check("ex_validate", validate_strategy_experiment)
 # | 其他状态，或有指标不是有限数 | `{"name", "status": "invalid"}` |
 # | 基线本身不可用 | 没有任何候选是 comparable |
 #
-# **例子**：基线 11,000 MiB、8.0 samples/s、损失 1.06；checkpoint 为 8,200、6.8、1.08。节省量 2800.0，吞吐比 0.85，质量差 0.02。
+# **例子**：基线 11,000 MiB、8.0 samples/s、损失 1.06；checkpoint 为 8，200、6.8、1.08。节省量 2800.0，吞吐比 0.85，质量差 0.02。
 #
 # **预测**：对一个有用的策略，这三个数各是什么符号？
 # %% [markdown] id="pairs_hints" lang="en"

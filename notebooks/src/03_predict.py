@@ -17,10 +17,11 @@
 # %% id="first_cell" kind="first"
 # %% id="imports"
 import memstrat
-from memstrat import experiment, models, plots, widgets
+from memstrat import experiment, models, widgets
 from memstrat.estimate import estimate, find_device
 from memstrat.estimate.advice import advise
 from memstrat.estimate.search import find_longest
+from memstrat.plots.estimate import plot_categories
 
 # %% [markdown] id="paper" lang="en"
 # ## With paper first
@@ -38,7 +39,7 @@ from memstrat.estimate.search import find_longest
 # %% [markdown] id="paper" lang="zh"
 # ## 先用纸笔
 #
-# Qwen2.5-0.5B 有 494,032,768 个参数，fp32 下权重是 1,884.6 MiB。AdamW 更新的那一刻，下面这些同时存活：
+# Qwen2.5-0.5B 有 494,032，768 个参数，fp32 下权重是 1,884.6 MiB。AdamW 更新的那一刻，下面这些同时存活：
 #
 # | 内容 | 大小 | 原因 |
 # |---|---|---|
@@ -116,8 +117,8 @@ def floor_of_optimizer_phase(parameter_numels, element_bytes, optimizer, foreach
     [zh]     foreach：优化器是否一次调用就更新所有张量。
     [zh]
     [zh] 返回：
-    [zh]     `parameters_bytes`、`gradients_bytes`；`moments_bytes`:AdamW 每个参数两份，SGD 没有；
-    [zh]     `temporaries_bytes`:AdamW 用 `foreach` 时是全部参数的一份副本，不用时是最大张量的两倍，
+    [zh]     `parameters_bytes`、`gradients_bytes`；`moments_bytes`：AdamW 每个参数两份，SGD 没有；
+    [zh]     `temporaries_bytes`：AdamW 用 `foreach` 时是全部参数的一份副本，不用时是最大张量的两倍，
     [zh]     SGD 没有；`floor_bytes`：以上四项之和。
     """
     ### BEGIN SOLUTION
@@ -196,15 +197,13 @@ widgets.show(widgets.Table(
      for item in predicted.strategies]))
 
 # %% id="predict_figure"
-rows = [{"name": row["name"], "runs": [{"status": "ok", **{key: row[key] for key in (
-    "phases", "resident_after_forward_bytes")}}]} for row in predicted.record()["strategies"]]
-widgets.show_drawing(plots.plot_phases({"run_mode": "real_gpu", "run_label": "estimate", "candidates": rows},
-                                       widgets.language()))
+drawing = plot_categories(predicted.record(), widgets.language())
+widgets.show_drawing(drawing, ["strategy", "phase", "is_peak", "peak_allocated_mib"])
 
 # %% [markdown] id="predict_read" lang="en"
 # **Read.** The right-hand figures were measured by a public course on that card, not by this project; the prediction never saw them. Backward sets the baseline's peak, the optimizer step the others'. Peak *reserved* is less certain: it depends on where the driver puts segments, so the estimate gives a range for it.
 # %% [markdown] id="predict_read" lang="zh"
-# **解读**：右边的数字是一门公开课程在那块卡上测的，不是本项目测的；预测时没有用到它们。基线的峰值由反向决定，其他策略由优化器更新决定。*已保留*峰值没这么确定：它取决于驱动把段放在哪里，所以预测只给出一个范围。
+# **解读**：右边的数字是一门公开课程在那块卡上测的，不是本项目测的；预测时没有用到它们。基线的峰值由反向决定，其他策略由优化器更新决定。*预留*峰值没这么确定：它取决于驱动把段放在哪里，所以预测只给出一个范围。
 # %% [markdown] id="why_intro" lang="en"
 # ## What is the peak made of?
 #
@@ -212,7 +211,7 @@ widgets.show_drawing(plots.plot_phases({"run_mode": "real_gpu", "run_label": "es
 # %% [markdown] id="why_intro" lang="zh"
 # ## 峰值由什么组成？
 #
-# **预测**：对基线来说，峰值时刻是被保存的激活大，还是优化器状态大？768 个 token、词表 151,936，fp32，如果同时有三份 logits 存活，要多少 MiB？
+# **预测**：对基线来说，峰值时刻是被保存的激活大，还是优化器状态大？768 个 token、词表 151，936，fp32，如果同时有三份 logits 存活，要多少 MiB？
 # %% id="why_table" compare=true
 kinds = ["parameters", "gradients", "optimizer_state", "optimizer_temporaries", "saved_activations", "logits_and_loss"]
 widgets.show(widgets.Table(
@@ -225,9 +224,9 @@ for sentence in advise(predicted):
     print(sentence)
 
 # %% [markdown] id="why_read" lang="en"
-# **Read.** Three strategies drop every saved activation and still pay for parameters, gradients, moments and temporaries. The logits alone are 1,336 MiB of the baseline's peak: at long sequences they, not the layers, take over, and a chunked loss is the lever (notebook 06).
+# **Read.** Three strategies drop every saved activation and still pay for parameters, gradients, moments and temporaries. The logits alone are about 1,340 MiB of the baseline's peak: at long sequences they, not the layers, take over, and a chunked loss is the lever (notebook 06).
 # %% [markdown] id="why_read" lang="zh"
-# **解读**：三种策略在峰值时刻一点激活都没留，可参数、梯度、动量、临时量照样要付。单是 logits 就占了基线峰值的 1,336 MiB：序列一长，唱主角的就是它，而不是各层的激活；这时的杠杆是分块损失（见 06）。
+# **解读**：三种策略在峰值时刻一点激活都没留，可参数、梯度、动量、临时量照样要付。单是 logits 就占了基线峰值的约 1,340 MiB：序列一长，唱主角的就是它，而不是各层的激活；这时的杠杆是分块损失（见 06）。
 # %% [markdown] id="longest_intro" lang="en"
 # ## The longest sequence that fits
 #
@@ -278,7 +277,7 @@ if MODEL:
 # %% [markdown] id="limits" lang="zh"
 # ## 局限
 #
-# * 已分配峰值由轨迹推出；已保留峰值是一个范围；驱动显示的占用还要更大。
+# * 已分配峰值由轨迹推出；预留峰值是一个范围；驱动显示的占用还要更大。
 # * 注意力算子按 dtype、分组查询头和计算能力选择。你的机器上换了算子，峰值就不一样；记录里会写明实际跑的是哪个。
 # * 时间只是粗略的比值，不是预测。要知道几秒，只能去测。
 #

@@ -130,18 +130,18 @@ def check_cpu_strategies(names: Iterable[str | Strategy] = CORE_STRATEGIES) -> l
 
 
 class _Counter:
-    """The outermost hooks: hand every tensor through and count."""
+    """The outermost hooks: hand every tensor through and count those that are not empty."""
 
     def __init__(self) -> None:
         self.saved_count = self.unpacked_count = self.saved_numel = 0
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.saved_count += 1
+        self.saved_count += bool(tensor.numel())
         self.saved_numel += tensor.numel()
         return tensor
 
     def unpack(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.unpacked_count += 1
+        self.unpacked_count += bool(tensor.numel())
         return tensor
 
 

@@ -15,7 +15,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,7 +26,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memstrat import strategies
 from memstrat.loss_heads import causal_lm_loss
 from memstrat.memory import LiveBytes
-from memstrat.models import attention_context, build_model, check_attention, make_inputs
+from memstrat.models import (
+    attention_context,
+    build_model,
+    check_attention,
+    explain_kernel_error,
+    load_config,
+    make_inputs,
+)
 from memstrat.records import PathEvidence, PhaseMemory, Run
 from memstrat.saved_tensors import PathObserver, Watcher, watch_saved_tensors
 from memstrat.units import bytes_to_mib
@@ -163,8 +170,8 @@ def _measure(spec: RunSpec, report: Report) -> dict[str, Any]:
         report(kind, done, total)
 
     strategy = strategies.from_bytes(spec.strategy_pickle) if spec.strategy_pickle else strategies.get(spec.strategy)
+    check_attention(workload, load_config(workload), spec.device)
     model = build_model(workload, spec.device)
-    check_attention(workload, model.config, spec.device)
     train_ids, eval_ids = make_inputs(workload, model.config, spec.device)
     strategy.prepare(model)
     model.train()
@@ -217,8 +224,11 @@ def _measure(spec: RunSpec, report: Report) -> dict[str, Any]:
 def _first_step(step: TrainingStep) -> dict[str, float]:
     """The first step, which also gives what every strategy must share: loss and gradient norm."""
     step.optimizer.zero_grad(set_to_none=True)
-    loss = step.forward()
-    step.backward(loss)
+    try:
+        loss = step.forward()
+        step.backward(loss)
+    except RuntimeError as error:
+        raise explain_kernel_error(step.workload, error)  # noqa: B904, the error itself where it is another one
     gradients = [parameter.grad for parameter in step.model.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     step.optimizer.step()
@@ -272,7 +282,7 @@ def _live_phases(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
     for state in step.optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, torch.Tensor):
-                with live.host() if name == "step" else ExitStack():  # CUDA keeps the counters on the host
+                with live.host() if name == "step" else nullcontext():  # CUDA keeps the counters on the host
                     live.register([value], "optimizer_state")
     with live, watch_saved_tensors(_HostTier(live)):
         with live.phase("forward"):

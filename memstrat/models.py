@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import huggingface_hub
@@ -26,7 +25,6 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
@@ -189,7 +187,10 @@ def attention_context(workload: Workload) -> AbstractContextManager[Any]:
 
 
 def check_attention(workload: Workload, config: PretrainedConfig, device: str) -> None:
-    """Run the workload's attention kernel once, the way transformers calls it, on a few tokens.
+    """Run the workload's attention kernel once on a few tokens of the model's head size; `auto` always passes.
+
+    Cheap, so it comes before a model is loaded. Does not cover masks and grouped queries, which
+    a kernel may refuse too (see `explain_kernel_error`).
 
     Raises:
         ModelError: if the kernel does not run on this device with this dtype and head size.
@@ -197,23 +198,29 @@ def check_attention(workload: Workload, config: PretrainedConfig, device: str) -
     if workload.attention == "auto":
         return
     text = config.get_text_config()
-    num_heads = text.num_attention_heads
-    num_groups = num_heads // (getattr(text, "num_key_value_heads", None) or num_heads)
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // num_heads
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     dtype = torch.bfloat16 if workload.dtype_mode == "bf16" else torch.float32
-    query, key = (torch.zeros(1, heads, 16, head_size, device=device, dtype=dtype, requires_grad=True)
-                  for heads in (num_heads, num_heads // num_groups))
-    layer = SimpleNamespace(num_key_value_groups=num_groups, is_causal=True)
+    query = torch.zeros(1, 2, 16, head_size, device=device, dtype=dtype, requires_grad=True)
     try:
         with attention_context(workload):
-            sdpa_attention_forward(layer, query, key, key, None)[0].sum().backward()
+            nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True).sum().backward()
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"attention: must be a kernel that runs on {device} in {dtype} with head size {head_size}, "
-                         f"got {workload.attention!r}: {reason} Choose --attention auto or math.") from None
+        raise _kernel_error(workload, error, f"on {device} in {dtype} with head size {head_size}") from None
+
+
+def explain_kernel_error(workload: Workload, error: RuntimeError) -> Exception:
+    """A refusal of the workload's attention kernel as a `ModelError`; any other error as it is."""
+    is_refusal = workload.attention != "auto" and any(
+        text in str(error) for text in ("No available kernel", "No viable backend"))
+    return _kernel_error(workload, error, "in this model") if is_refusal else error
 
 
 # -- inside ---------------------------------------------------------------------------------
+
+
+def _kernel_error(workload: Workload, error: RuntimeError, where: str) -> ModelError:
+    return ModelError(f"attention: must be a kernel that runs {where}, got {workload.attention!r}: "
+                      f"{str(error).splitlines()[0].strip()} Choose --attention auto or math.")
 
 
 def _folder_problems(path: Path, workload: Workload) -> list[str]:

@@ -81,9 +81,9 @@ def counted_hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], t
 def hooks_are_active() -> bool:
     """Whether any saved-tensor hooks act on what autograd saves here."""
     probe = torch.ones(1, requires_grad=True)
-    saved = (probe * probe).grad_fn._raw_saved_self
+    result = probe * probe  # held, since older versions of torch free what it saved along with it
     try:
-        saved.register_hooks(lambda tensor: tensor, lambda tensor: tensor)
+        result.grad_fn._raw_saved_self.register_hooks(lambda tensor: tensor, lambda tensor: tensor)
     except RuntimeError:  # a saved tensor takes one pair of hooks only
         return True
     return False
@@ -154,7 +154,8 @@ class PathObserver(Watcher):
 
     Kinds of a packed tensor, first match: `parameter` (shares a parameter's storage; a bf16 copy
     under autocast does not), `duplicate` (its storage was packed before in this step), `logits`
-    (last dimension is the vocabulary), `region_input`, `other`.
+    (last dimension is the vocabulary), `region_input`, `other`. Empty tensors do not count: older
+    versions of torch save one with each checkpoint.
 
     Args:
         model: its parameters and regions are told apart.
@@ -208,10 +209,11 @@ class PathObserver(Watcher):
         self._num_foreign += is_hooked and not reports.num_packed
 
     def on_pack(self, tensor: torch.Tensor, packed: Any) -> None:
+        if not tensor.nbytes:
+            return
         key = self._key(tensor)
-        # Between a layer's own pre-hook and those of its parts, what is packed is what a checkpoint
-        # keeps: the layer's arguments, and in older versions of torch an empty tensor beside them.
-        is_argument = not self._is_past_input and (key in self._arguments or tensor.nbytes == 0)
+        # Between a layer's own pre-hook and those of its parts, a checkpoint packs the layer's arguments.
+        is_argument = not self._is_past_input and key in self._arguments
         self._packs.append(_Pack(
             storage=key, num_bytes=tensor.nbytes,
             is_logits=tensor.dim() > 1 and tensor.shape[-1] == self.vocab_size,
@@ -221,7 +223,7 @@ class PathObserver(Watcher):
                 self._hold_on_host(copy)
 
     def on_unpack(self, tensor: torch.Tensor) -> None:
-        self._num_unpacked += 1
+        self._num_unpacked += bool(tensor.nbytes)
         self._unpacked_bytes += tensor.nbytes
 
     def evidence(self) -> PathEvidence:

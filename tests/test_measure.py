@@ -160,6 +160,21 @@ def test_kernel_that_cannot_run_is_refused_before_a_step():
         make_run(attention="efficient")
 
 
+def test_kernel_that_refuses_in_the_model_is_explained(monkeypatch):
+    monkeypatch.setattr(measure, "check_attention", lambda *args: None)
+    with pytest.raises(ModelError, match="attention: must be a kernel that runs in this model, got 'efficient': No "):
+        make_run(attention="efficient")
+
+
+def test_error_of_another_kind_is_raised_as_it_is(monkeypatch):
+    class Breaks(Baseline):
+        def step_context(self, model):
+            raise RuntimeError("something else")
+    replace_strategy(monkeypatch, Breaks())
+    with pytest.raises(RuntimeError, match="^something else$"):
+        make_run(attention="math")
+
+
 def test_timed_steps_have_nothing_attached(monkeypatch):
     seen = []
 

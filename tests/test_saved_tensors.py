@@ -268,8 +268,8 @@ def test_observer_counts_what_a_checkpoint_keeps_of_a_region_as_outside_of_it():
             return self.layers[0](hidden, position=torch.ones(3)).sum()
 
     hidden = torch.ones(2, 4, requires_grad=True)
-    # Three of what is kept; then the part's input and weight inside, and what exp saves before the part.
-    for keeps_more, num_packed, num_inside in ((False, 5, 2), (True, 6, 3)):
+    # Two are kept, the empty one does not count; inside lie the part's input and weight, and what exp saves.
+    for keeps_more, num_packed, num_inside in ((False, 4, 2), (True, 5, 3)):
         evidence = observe(Model(keeps_more), HostOffload().hooks(), hidden)
         assert (evidence.num_packed, evidence.num_packed_inside_regions) == (num_packed, num_inside)
         assert evidence.packed_bytes_by_kind["region_input"] == 32

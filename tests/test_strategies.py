@@ -93,9 +93,9 @@ def test_recomputation_draws_the_same_dropout():
 
 @pytest.mark.parametrize(("name", "num_recomputed", "num_inside", "num_outside", "num_region_inputs"), [
     # Outside regions: 13 tensors, of embedding, final norm, head and loss; offload packs as many inside each of the
-    # four regions, one more or less by version. A checkpoint adds a region's input, and in older torch an empty one.
+    # four regions, one more or less by version. A checkpoint adds a region's input.
     ("baseline", 0, [0], [0], 0), ("checkpoint", 4, [0], [0], 0),
-    ("offload", 0, [4 * 38, 4 * 39], [13], 4), ("hybrid", 4, [0], [13 + 4, 13 + 8], 4),
+    ("offload", 0, [4 * 38, 4 * 39], [13], 4), ("hybrid", 4, [0], [13 + 4], 4),
 ])
 def test_path_counts_of_tiny(name, num_recomputed, num_inside, num_outside, num_region_inputs, paths_of_all):
     path = paths_of_all[name]

@@ -123,6 +123,12 @@ def test_replay_reports_peaks_by_phase_and_skips_the_host():
     assert replay.out_of_memory_at is None
 
 
+def test_replay_gives_a_phase_without_allocations_what_it_finds():
+    events = [event("malloc", 0, 30 * MIB), event("phase_start", -1, tier="", phase="optimizer"),
+              event("phase_end", -1, tier="", phase="optimizer")]
+    assert replay_events(events, CachingAllocator()).phase_peak_allocated_bytes["optimizer"] == 30 * MIB
+
+
 def test_replay_stops_at_the_event_that_finds_no_room():
     events = [event("malloc", 0, 30 * MIB), event("malloc", 1, 30 * MIB)]
     replay = replay_events(events, CachingAllocator(capacity_bytes=40 * MIB))

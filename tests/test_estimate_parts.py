@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig
 
 from memstrat.errors import InputError, ModelError, UnknownNameError
-from memstrat.estimate import TraceSettings, estimate, estimate_peak_bytes, find_device
+from memstrat.estimate import Device, TraceSettings, estimate, estimate_peak_bytes, find_device
 from memstrat.estimate.attention import choose_kernel
 from memstrat.estimate.autocast import CudaAutocast, clearing_on_exit
 from memstrat.estimate.search import find_largest_batch, find_longest, predict_ladder
@@ -74,7 +74,7 @@ def test_estimate_sees_the_loss_head(tmp_path):
     wide = {"vocab_size": 16384, "max_position_embeddings": 2048}
     peaks = [estimate_peak_bytes(make_workload(tmp_path, config=wide, seq_len=2048, loss_head=head,
                                                optimizer={"name": "SGD"})) for head in ("hf", "chunked")]
-    assert peaks[0] - peaks[1] > 2 * 2048 * 16384 * 4
+    assert peaks[0] - peaks[1] > 2048 * 16384 * 4         # one copy of all logits at the least
 
 
 def test_estimate_sees_reentrant_checkpointing(tmp_path):
@@ -152,10 +152,17 @@ def test_shape_cache_answers_like_the_operation():
 def test_device_is_found_by_name_or_by_size():
     assert find_device("rtx3060").total_bytes == 12288 * MIB
     assert find_device("12GiB").total_bytes == 12 * 2**30
+    assert find_device("12GiB").free_bytes == 12 * 2**30 - (450 + 600) * MIB
+    assert find_device("A100-40GB").free_bytes == (40960 - 450) * MIB
     assert find_device("RTX 5070 Ti Laptop").free_bytes == (12227 - 450 - 600) * MIB
     assert find_device("H100-80GB").cublas_workspace_bytes == 32 * MIB
     with pytest.raises(UnknownNameError, match="device_memory: must be a size such as 12GiB or one of T4"):
         find_device("abacus")
+
+
+def make_device(free_mib):
+    """A device whose allocator may take this much (MiB)."""
+    return Device("small", free_mib * MIB, other_bytes=0)
 
 
 def make_limit_task(tmp_path, **overrides):
@@ -164,7 +171,7 @@ def make_limit_task(tmp_path, **overrides):
 
 
 def test_longest_sequence_fits_and_the_next_does_not(tmp_path):
-    workload, device = make_limit_task(tmp_path), find_device("600MiB")
+    workload, device = make_limit_task(tmp_path), make_device(150)
     limit = find_longest(workload, "baseline", device)
     assert 0 < limit.value < 8192
     assert limit.value % 64 == 0
@@ -179,7 +186,7 @@ def test_longest_sequence_stops_at_the_models_own_limit(tmp_path):
 
 
 def test_largest_batch_is_zero_where_nothing_fits(tmp_path):
-    limit = find_largest_batch(make_limit_task(tmp_path), "baseline", find_device("451MiB"))
+    limit = find_largest_batch(make_limit_task(tmp_path), "baseline", make_device(1))
     assert (limit.value, limit.peak_allocated_bytes) == (0, None)
 
 
@@ -192,7 +199,7 @@ def test_limit_without_a_capacity_is_refused(tmp_path):
 
 def test_ladder_puts_the_linear_projection_beside_the_estimate():
     workload = load_experiment("tiny", strategies=["baseline", "checkpoint"]).workload
-    rows = predict_ladder(workload, [256, 512], find_device("1GiB"))
+    rows = predict_ladder(workload, [256, 512], make_device(1024))
     assert [(row["seq_len"], row["name"]) for row in rows] == [
         (256, "baseline"), (256, "checkpoint"), (512, "baseline"), (512, "checkpoint")]
     assert rows[0]["projected_peak_bytes"] is None

@@ -63,6 +63,24 @@ def compare_readout(readout: Readout, *, model: str | None = None, other_memory:
     return result
 
 
+def advise_record(record: dict[str, Any], *, model: str | None = None) -> list[str]:
+    """Advice on a measured G0 record: what sets its peaks, which lever would move them. Costs a trace a strategy.
+
+    Empty where no measured peak is plausible: then there is nothing to explain, see `compare_readout`.
+
+    Args:
+        record: a G0 record as read from JSON.
+        model: folder of a local model, which a record does not name.
+
+    Raises:
+        ModelError: the model cannot be found or traced.
+    """
+    settings = _settings_of(record, None)
+    workload, candidates = next(_tasks_of("g0", record, model))
+    found = estimate(workload, device=settings.device, settings=settings)
+    return _advice(found, [_row("g0", candidate, found) for candidate in candidates])
+
+
 def workload_of_record(record: dict[str, Any], model: str | None = None) -> Workload:
     """The task a record was measured on, as far as memory depends on it.
 

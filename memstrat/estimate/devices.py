@@ -89,7 +89,8 @@ DEVICES: dict[str, Device] = dict([
 def find_device(text: str) -> Device:
     """A card of the table by name (case and spaces aside), or a bare size such as `12GiB`.
 
-    A size is taken as the memory of a card of capability 8.0 that drives no screen.
+    A size is taken as the memory of a card of capability 8.0 that also drives a screen: rather too little
+    room than too much. `--other-memory` says what is really taken.
 
     Raises:
         UnknownNameError: if it is neither.
@@ -99,7 +100,7 @@ def find_device(text: str) -> Device:
         if _squash(name) == wanted:
             return device
     try:
-        return Device(text, parse_bytes(text, "device_memory"))
+        return Device(text, parse_bytes(text, "device_memory"), drives_screen=True)
     except ValueError:
         raise UnknownNameError(f"device_memory: must be a size such as 12GiB or one of {', '.join(DEVICES)}, got "
                                f"{text!r}. Give one of these.") from None

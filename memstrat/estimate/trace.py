@@ -82,7 +82,9 @@ def trace_strategy(workload: Workload, strategy_name: str, settings: TraceSettin
     strategy = strategies.get(strategy_name, engine=_HostCopies())
     strategy.prepare(model)
     if settings.use_reentrant and strategy_name in ("checkpoint", "hybrid"):
-        model.gradient_checkpointing_enable({"use_reentrant": True})
+        # As in `strategies.enable_checkpointing`: transformers 5.24 renamed its switch.
+        switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        switch({"use_reentrant": True})
     try:
         return _trace(model, strategy, workload, settings)
     except (NotImplementedError, RuntimeError, ValueError, TypeError) as error:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memstrat.memory.profile import DEVICE, FREE, MALLOC, Event
+from memstrat.memory.profile import DEVICE, FREE, MALLOC, PHASE_START, Event
 from memstrat.units import MIB
 
 SegmentOrder = Literal["ascending", "descending", "shuffled"]
@@ -197,20 +197,22 @@ class Replay:
 
 
 def replay_events(events: Iterable[Event], allocator: CachingAllocator,
-                  blocks: dict[int, _Block] | None = None,
-                  is_counted: Callable[[Event], bool] = lambda event: True) -> Replay:
+                  blocks: dict[int, _Block] | None = None) -> Replay:
     """Run the device part of a log through an allocator, up to the first failure.
 
     Args:
         events: the log of `LiveBytes`; host blocks and markers are skipped.
         allocator: where to allocate; it keeps its state, so that logs can follow one another.
         blocks: blocks held from an earlier log under the same numbers.
-        is_counted: events that the peaks cover; the others are replayed all the same.
     """
     held = {} if blocks is None else blocks
     replay = Replay()
+    phases = replay.phase_peak_allocated_bytes
     retries_before = allocator.num_retries
     for position, event in enumerate(events):
+        if event.kind == PHASE_START:
+            # A phase that allocates nothing peaks at what it finds.
+            phases[event.phase] = max(phases.get(event.phase, 0), allocator.allocated_bytes)
         if event.tier != DEVICE:
             continue
         if event.kind == MALLOC:
@@ -222,11 +224,9 @@ def replay_events(events: Iterable[Event], allocator: CachingAllocator,
             replay.block_bytes[event.block] = block.size
         elif event.kind == FREE and event.block in held:
             allocator.free(held.pop(event.block))
-        if is_counted(event):
-            now = allocator.allocated_bytes
-            replay.peak_allocated_bytes = max(replay.peak_allocated_bytes, now)
-            replay.peak_reserved_bytes = max(replay.peak_reserved_bytes, allocator.reserved_bytes)
-            phases = replay.phase_peak_allocated_bytes
-            phases[event.phase] = max(phases.get(event.phase, 0), now)
+        now = allocator.allocated_bytes
+        replay.peak_allocated_bytes = max(replay.peak_allocated_bytes, now)
+        replay.peak_reserved_bytes = max(replay.peak_reserved_bytes, allocator.reserved_bytes)
+        phases[event.phase] = max(phases.get(event.phase, 0), now)
     replay.num_retries = allocator.num_retries - retries_before
     return replay

@@ -15,6 +15,9 @@ from memstrat.units import bytes_to_mib, format_bytes
 from memstrat.wording import word
 
 PHASES = ("forward", "backward", "optimizer")
+MAX_POINTS = 400
+"""Points a timeline is drawn from; each is the highest of its stretch of events."""
+_SHORT_PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 _CATEGORIES = {  # Okabe and Ito's colours; the hatch says the same
     "parameters": ("#999999", ""), "gradients": ("#E69F00", "//"), "optimizer_state": ("#56B4E9", "\\\\"),
     "optimizer_temporaries": ("#0072B2", "xx"), "saved_activations": ("#009E73", ".."),
@@ -67,13 +70,14 @@ def plot_timeline(record: dict[str, Any]) -> Drawing:
         record: of `Estimate.record`, with `timelines` beside it: strategy -> list of points with `phase`,
             `num_bytes` and `categories`.
     """
-    columns = ("strategy", "event", "phase", "allocated_mib")
+    columns = ("strategy", "point", "phase", "allocated_mib")
     rows: list[tuple[Any, ...]] = []
     text = [f"Predicted memory through one step. {_task(record)}"]
     timelines = record["timelines"]
     with canvas("en", (10.0, 1.2 + 2.0 * len(timelines))) as drawn:
         panels = drawn.figure.subplots(len(timelines), 1, squeeze=False, sharey=True)[:, 0]
-        for axes, (name, points) in zip(panels, timelines.items(), strict=True):
+        for axes, (name, events) in zip(panels, timelines.items(), strict=True):
+            points = _thin(events)
             layers = [[bytes_to_mib(point["categories"][key]) for point in points] for key in _CATEGORIES]
             axes.stackplot(range(len(points)), layers, colors=[colour for colour, _ in _CATEGORIES.values()],
                            linewidth=0)
@@ -84,6 +88,7 @@ def plot_timeline(record: dict[str, Any]) -> Drawing:
                 axes.annotate(phase, (at, 1), (3, -10), xycoords=("data", "axes fraction"),
                               textcoords="offset points", fontsize=8.5)
             axes.set_ylabel(f"{name}\n(MiB)")
+            axes.set_ylim(0, 1.2 * bytes_to_mib(max(item["num_bytes"] for item in points)))
             axes.set_xticks([])
             rows += [(name, at, point["phase"], bytes_to_mib(point["num_bytes"])) for at, point in enumerate(points)]
             text.append(f"{name}: peak {format_bytes(points[peak]['num_bytes'])} in {points[peak]['phase']}.")
@@ -127,6 +132,19 @@ def plot_comparison(result: dict[str, Any]) -> Drawing:
         drawn.figure.legend(loc="outside right upper", frameon=False)
         drawn.figure.supxlabel("Grey band: within 5 % of the measured peak.", x=0.012, ha="left", fontsize=9.5)
     return Drawing("comparison", drawn.figure, "\n".join(text), columns, rows)
+
+
+def _thin(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most `MAX_POINTS` of a timeline's events, in order: the highest of each stretch within one phase."""
+    stretch = -(-len(events) // MAX_POINTS)
+    points, begin = [], 0
+    while begin < len(events):
+        end = begin
+        while end < min(begin + stretch, len(events)) and events[end]["phase"] == events[begin]["phase"]:
+            end += 1
+        points.append(max(events[begin:end], key=lambda event: event["num_bytes"]))
+        begin = end
+    return points
 
 
 def _stack(axes: Any, at: float, split: dict[str, int]) -> None:

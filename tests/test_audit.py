@@ -106,6 +106,14 @@ def test_peak_far_from_the_estimate_is_a_finding():
     assert any("far from the estimate" in doubt for doubt in implausible_figures(record))
 
 
+@pytest.mark.slow
+def test_predictor_doubts_a_changed_peak_and_not_a_real_one(records):
+    assert not any("predicted" in remark.what for remark in audit(records[0], predict=True).remarks)
+    records[1]("g0", lambda g0: g0["candidates"][0].update(peak_memory_mb=99.0))
+    found = audit(records[0], predict=True)
+    assert sum("far from the predicted" in remark.what for remark in found.remarks) == 1
+
+
 def test_refuses_a_folder_without_records(tmp_path):
     with pytest.raises(InputError, match="must hold records"):
         audit(tmp_path)

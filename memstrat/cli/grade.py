@@ -37,6 +37,10 @@ def grade(
     print(f"{len(learners)} learners graded; gradebook: {out / 'gradebook.csv'}")
     if unreadable:
         print(f"could not be read, see the gradebook: {', '.join(unreadable)}")
+    guards = json.loads((out / "timing.json").read_text(encoding="utf-8"))["guards"]
+    lacking = sorted(name for name, in_force in guards.items() if not in_force)
+    if lacking:
+        print(f"careful: this system could not confine {', '.join(lacking)}; see docs/grading.md for a container.")
     if not results["rubric"]["hidden_secret_given"]:
         print("careful: no rubric with a secret was given, so that anyone can make the hidden cases. "
               "Run memstrat rubric FILE once and pass it with --rubric.")
@@ -71,12 +75,14 @@ def rubric(
 
 def audit(
     path: Annotated[Path, typer.Argument(help="A record, or a folder with records.")],
+    estimate: Annotated[bool, typer.Option(
+        "--estimate", help="Compare peaks with the predictor's as well; loads torch.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute what records derive, check their hashes, and list figures that need a person's look."""
     from memstrat.grading.audit import audit as audit_records
 
-    result = audit_records(path)
+    result = audit_records(path, predict=estimate)
     if as_json:
         print(json.dumps(result.as_dict(), indent=2, ensure_ascii=False))
     else:

@@ -14,14 +14,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from memstrat.boundary import decide_memory_boundary, summarize_memory_boundary
 from memstrat.candidates import aggregate, standard_metrics, summarize_repeats
 from memstrat.decision import decide_full_training_adoption, summarize_memory_strategy_candidates
 from memstrat.errors import InputError, MemstratError
-from memstrat.grading.plausibility import implausible_figures
+from memstrat.grading.plausibility import far_from_prediction, implausible_figures
 from memstrat.paths import CORE_PATH_RULES
 from memstrat.records import (
     CPU_REHEARSAL,
+    SCHEMA_VERSIONS,
+    STAGE_BASELINE,
+    STAGE_G0,
+    STAGE_G1,
     DecisionRecord,
     G0Record,
     G1Record,
@@ -31,7 +37,7 @@ from memstrat.records import (
     TrainingBaseline,
     content_sha256,
 )
-from memstrat.storage import read_json, read_record, sha256_of
+from memstrat.storage import check_schema_version, read_json, sha256_of
 
 _KINDS: list[tuple[str, type[Any], str]] = [
     ("73_training_baseline_", TrainingBaseline, "baseline"), ("76_input_manifest_", InputManifest, "manifest"),
@@ -63,8 +69,12 @@ class Audit(NamedTuple):
         return {"files": self.files, "remarks": [remark._asdict() for remark in self.remarks]}
 
 
-def audit(path: Path) -> Audit:
+def audit(path: Path, predict: bool = False) -> Audit:
     """Audit a record, or all records below a folder. Reads only.
+
+    Args:
+        path: a record or a folder.
+        predict: compare peaks with the predictor's, too; loads torch and takes seconds a record.
 
     Raises:
         InputError: the path is absent or holds no record.
@@ -78,6 +88,9 @@ def audit(path: Path) -> Audit:
                          "Point it at the results folder.")
     root = path if path.is_dir() else path.parent
     remarks = [remark for file in files for remark in _audit_file(file, file.relative_to(root).as_posix())]
+    if predict:
+        remarks += [Remark(file.relative_to(root).as_posix(), "finding", text) for file in files
+                    for text in far_from_prediction(file)]
     return Audit([file.relative_to(root).as_posix() for file in files], remarks)
 
 
@@ -91,7 +104,9 @@ def _audit_file(path: Path, name: str) -> list[Remark]:
     assert known is not None
     prefix, model, kind = known
     try:
-        raw, record = read_json(path), read_record(path, model)
+        raw = read_json(path)
+        check_schema_version(path, raw, SCHEMA_VERSIONS[model])
+        record = model.model_validate(raw)  # not read_record: an edited record is audited to the end
         broken, doubts = _sources(path, record)
         problems = [*_identity(path, prefix, raw, record), *broken]
         if kind == "g0":
@@ -104,6 +119,8 @@ def _audit_file(path: Path, name: str) -> list[Remark]:
             doubts += implausible_figures(raw)
     except MemstratError as error:
         return [Remark(name, "error", line) for line in str(error).splitlines()[:1]]
+    except ValidationError as error:
+        return [Remark(name, "error", f"{'.'.join(map(str, item['loc']))}: {item['msg']}") for item in error.errors()]
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"record: must be complete enough to recompute, got {type(error).__name__}: {error}"
         return [Remark(name, "error", text)]
@@ -115,6 +132,9 @@ def _identity(path: Path, prefix: str, raw: dict[str, Any], record: Any) -> list
     problems = []
     if record.run_label != label:
         problems.append(f"run_label: must be {label!r}, as the file's name says, got {record.run_label!r}")
+    stage = {G0Record: STAGE_G0, G1Record: STAGE_G1, TrainingBaseline: STAGE_BASELINE}.get(type(record))
+    if stage and record.stage != stage:
+        problems.append(f"stage: must be {stage}, got {record.stage!r}")
     mode = getattr(record, "run_mode", None)
     if mode and prefix.startswith(("76_real", "76_cpu")) and mode not in prefix:
         problems.append(f"run_mode: must be the one of the file's name, got {mode}")
@@ -228,7 +248,7 @@ def _derived_decision(path: Path, record: DecisionRecord) -> list[str]:
     g0_path, g1_path = find_source(path, record.source_g0), find_source(path, record.source_g1)
     if g0_path is None or g1_path is None:
         return []  # told by the hash chain
-    g0, g1 = read_record(g0_path, G0Record), read_record(g1_path, G1Record)
+    g0, g1 = G0Record.model_validate(read_json(g0_path)), G1Record.model_validate(read_json(g1_path))
     rows = [row.model_dump(mode="json") for row in g0.candidates]
     adoption = decide_full_training_adoption(rows, g0.budget, g0.quality_floor, g0.config.get("repeats", 0),
                                              g0.config.get("strategies", []))

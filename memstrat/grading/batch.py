@@ -34,7 +34,8 @@ class Batch(NamedTuple):
     out: Path
     workers: int
     denied: tuple[str, ...]
-    limits: Limits | None = None
+    limits: Limits | None
+    guards: dict[str, bool]  # filled in: which protections were in force
 
 
 def grade(
@@ -74,7 +75,7 @@ def grade(
     if not submissions:
         raise InputError("submissions: must hold at least one file, got none. Check the folder or zip.")
     denied = tuple(str(path.resolve()) for path in (out, *places, *([rubric_path] if rubric_path else [])))
-    batch = Batch(releases, read_rubric(rubric_path), out, max(1, workers), denied, limits)
+    batch = Batch(releases, read_rubric(rubric_path), out, max(1, workers), denied, limits, {})
     (out / "state").mkdir(parents=True, exist_ok=True)
     by_learner: dict[str, list[Submission]] = {}
     for one in submissions:
@@ -87,7 +88,7 @@ def grade(
     results = report.results(rows, releases, batch.rubric)
     report.write_all(out, results, rows, batch.rubric, language)
     times = {"submissions": len(submissions), "score_s": round(scored_s, 2),
-             "execute_s": round(time.monotonic() - started - scored_s, 2)}
+             "execute_s": round(time.monotonic() - started - scored_s, 2), "guards": batch.guards}
     (out / "timing.json").write_text(json.dumps(times) + "\n", encoding="utf-8")
     return results
 
@@ -115,6 +116,7 @@ def score_all(batch: Batch, by_learner: dict[str, list[Submission]],
                 tell("score", len(rows), len(by_learner))
     finally:
         for server in (server for one in made for server in one.values()):
+            batch.guards.update(server.guards)
             server.__exit__()
     return rows
 

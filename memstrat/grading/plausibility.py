@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from memstrat.errors import MemstratError
 from memstrat.units import MIB
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -91,3 +92,19 @@ def _far_from_estimate(record: dict[str, Any]) -> list[str]:
             doubts.append(f"length_records[{item['seq_len']}].baseline: peak of {measured:.1f} MiB is far from the "
                           f"estimate, {estimate:.1f} MiB")
     return doubts
+
+
+def far_from_prediction(path: Path) -> list[str]:
+    """Peaks of a G0 or G1 record that the predictor, asked now, calls implausible. Loads torch."""
+    from memstrat.estimate.compare import compare_readout
+    from memstrat.readout import read_file
+
+    if not path.name.startswith(("76_real_gpu_memory", "76_cpu_rehearsal_memory")):
+        return []
+    try:
+        rows = compare_readout(read_file(path))["rows"]
+    except MemstratError as error:
+        return [f"no prediction to compare with: {str(error).splitlines()[0]}"]
+    return [f"{row['kind']} at {row['seq_len']}, {row['name']}: peak of {row['measured_mib']:.1f} MiB is far from the "
+            f"predicted {row['predicted_mib']:.1f} MiB ({row['difference_pct']:+.1f} %)"
+            for row in rows if row["verdict"] == "implausible"]

@@ -116,11 +116,14 @@ class ChildServer:
         paths = [str(PACKAGE.parent), *dict.fromkeys(sysconfig.get_paths()[key] for key in ("purelib", "platlib"))]
         self._send({"paths": paths, "torch": self.torch, "denied": self._denied})
         deadline = time.monotonic() + 120
-        while not any("ready" in message for _, message in self._receive(deadline - time.monotonic())):
-            if time.monotonic() > deadline or self._process.poll() is not None:
+        ready: dict[str, Any] = {}
+        while not ready:
+            ready = next((message for _, message in self._receive(deadline - time.monotonic())), {})
+            if not ready and (time.monotonic() > deadline or self._process.poll() is not None):
                 self._stop()
                 raise GradingError("grading: must be able to start a child process, got none"
                                    f"{' with torch' if self.torch else ''}. Check that torch can be imported.")
+        self.guards["no_network"] = bool(ready.get("no_network"))
 
     def _stop(self) -> None:
         if self._process is None:
@@ -202,6 +205,7 @@ class ChildServer:
                 exit_code = exit_code if exit_code is not None else -1
         if stopped is None and loaded is not False and len(answers) < num_cases:
             stopped = "process_ended"
+        self.guards = guards
         return JobResult(answers, sorted(set(findings)), loaded, problem, stopped, exit_code, guards)
 
     def _kill(self, pid: int | None) -> None:

@@ -131,6 +131,29 @@ def probe(what):
     assert not target.exists()
 
 
+def test_child_that_writes_to_the_answer_pipe_itself_harms_only_its_own_answers(batch):
+    folder, release, _ = batch
+    source = """
+import os
+def build_strategy_pair_evidence(baseline, candidates):
+    for fd in range(3, 30):
+        try:
+            os.write(fd, b'\\n' + b'[' * 100000 + b'\\n{"case": 1, "value": ' + b'[' * 900 + b']' * 900 + b'}\\n')
+            os.write(fd, b'{"case": 2, "value": "\\\\ud800", "error": 3}\\n{"loaded": 1, "problem": 7}\\nnonsense\\n')
+        except OSError:
+            pass
+    return {}
+"""
+    kind = KINDS[0]._replace(cells=submission_set.RIGHT | {"ex_pairs": source})
+    submitted = folder / "pipe"
+    submitted.mkdir()
+    (submitted / "mallory\udcff.ipynb").write_text(json.dumps(submission_set.make_submission(kind)))
+    shutil.copy(folder / "submitted" / "right.ipynb", submitted / "zoe.ipynb")
+    results = grade([submitted], folder / "pipe_out", [release], execute=False, workers=1, limits=LIMITS)
+    points = {row["learner"]: [row["exercises"][one]["points"] for one in IDS] for row in results["learners"]}
+    assert points == {"mallory?": [4, 0, 2], "zoe": [4, 4, 2]}
+
+
 def test_refuses_a_batch_without_submissions_and_an_unknown_path(tmp_path, batch):
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="at least one file"):

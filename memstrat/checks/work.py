@@ -155,7 +155,7 @@ def _definitions(filename: str) -> dict[str, tuple[str, ast.AST]]:
 def _import_or_literal(name: str, value: Any) -> str:
     """A line that makes a name of another cell again."""
     if isinstance(value, types.ModuleType):
-        return f"import {value.__name__} as {name}"
+        return f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}"
     home, own_name = getattr(value, "__module__", None), getattr(value, "__name__", getattr(value, "_name", None))
     if home in sys.modules and home != "__main__" and own_name and getattr(sys.modules[home], own_name, None) is value:
         return f"from {home} import {own_name} as {name}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import memstrat
 from memstrat.checks import EXERCISES
-from memstrat.errors import GradingError, InputError
+from memstrat.errors import InputError
 from memstrat.grading import report
 from memstrat.grading.audit import Audit, audit, kind_of
 from memstrat.grading.processes import ChildServer, Limits
@@ -117,7 +117,7 @@ def score_all(batch: Batch, by_learner: dict[str, list[Submission]],
     finally:
         for server in (server for one in made for server in one.values()):
             batch.guards.update(server.guards)
-            server.__exit__()
+            server.close()
     return rows
 
 
@@ -151,8 +151,9 @@ def _score_learner(batch: Batch, servers: dict[bool, ChildServer], learner: str,
             try:
                 score = score_exercise(servers[torch], spec, release, picked, batch.rubric)
                 exercises[spec.grade_id] = report.exercise_row(score, servers[torch].limits.call_s)
-            except (GradingError, OSError) as error:  # no child can be had: a row, not the end of the batch
-                exercises[spec.grade_id] = report.trouble_row(spec, batch.rubric, str(error))
+            except Exception as error:  # what no rule foresaw is this learner's row, never the end of the batch
+                servers.pop(torch).close()
+                exercises[spec.grade_id] = report.trouble_row(spec, batch.rubric, f"{type(error).__name__}: {error}")
     readable = [one for one in files if one.reason is None]
     records = audit_records(files)
     extra = batch.rubric.records_points

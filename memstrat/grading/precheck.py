@@ -44,7 +44,7 @@ def check_file(path: Path, release_paths: list[Path], rubric_path: Path | None =
                 exercises[spec.grade_id] = report.exercise_row(score, servers[torch].limits.call_s)
         finally:
             for server in servers.values():
-                server.__exit__()
+                server.close()
     return {"file": path.name, "reason": submission.reason, "seed": seed, "hidden_cases": rubric.hidden_cases,
             "passed": bool(exercises) and all(one["status"] == "passed" for one in exercises.values()),
             "exercises": exercises}

@@ -67,6 +67,10 @@ class ChildServer:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server and remove its folder."""
         self._stop()
         self._folder.cleanup()
 
@@ -91,7 +95,7 @@ class ChildServer:
             self._send(job)
             result = self._collect(len(cases))
         return result._replace(problem=self._scrub(result.problem, workdir), answers={
-            number: {**answer, "error": self._scrub(answer["error"], workdir)} if "error" in answer else answer
+            number: {**answer, "error": self._scrub(str(answer["error"]), workdir)} if "error" in answer else answer
             for number, answer in result.answers.items()})
 
     def _scrub(self, text: str, workdir: str) -> str:
@@ -160,7 +164,7 @@ class ChildServer:
                         break
             *lines, self._rest[key.data] = self._rest[key.data].split(b"\n")
             for line in lines:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, RecursionError):
                     message = json.loads(line)
                     if isinstance(message, dict):
                         messages.append((key.data, message))

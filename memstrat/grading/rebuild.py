@@ -17,6 +17,7 @@ from memstrat.checks import EXERCISES, ExerciseSpec
 from memstrat.errors import InputError
 from memstrat.grading.submissions import Cell
 
+MAX_CELL_CHARS = 200_000  # longer ones are not parsed in the grader's own process
 _CELL_MAGIC = re.compile(r"^%%(time|timeit|capture|prun)\b[^\n]*\n")
 _LINE_MAGIC = re.compile(r"^(\s*)([%!?][^\n]*|[^\n#'\"=]+\?{1,2}\s*)$", re.MULTILINE)
 
@@ -81,6 +82,8 @@ def import_lines(source: str) -> list[str]:
 
 def parse(source: str) -> ast.Module | None:
     """The cell's syntax tree without IPython's own syntax, or None."""
+    if len(source) > MAX_CELL_CHARS:
+        return None
     try:
         return ast.parse(plain_source(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -90,6 +93,8 @@ def parse(source: str) -> ast.Module | None:
 def plain_source(source: str) -> str:
     """The cell as plain Python: magics and shell lines become `pass`."""
     source = _CELL_MAGIC.sub("", source.lstrip("\n"))
+    if len(source) > MAX_CELL_CHARS:
+        return source
     try:
         ast.parse(source)
     except SyntaxError:

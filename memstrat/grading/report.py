@@ -22,13 +22,7 @@ from memstrat.grading import feedback
 from memstrat.grading.rebuild import Release
 from memstrat.grading.rubric import Rubric
 from memstrat.grading.score import ExerciseScore
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
-def clean(text: str) -> str:
-    """Without control characters and lone surrogates, which neither XML nor UTF-8 can hold."""
-    return _CONTROL.sub("?", text)
+from memstrat.grading.submissions import clean
 
 
 def exercise_row(score: ExerciseScore, call_limit_s: float) -> dict[str, Any]:

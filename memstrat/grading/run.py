@@ -18,7 +18,7 @@ def write_notebook(folder: Path, name: str, notebook: dict[str, Any]) -> Path:
     """Write a rebuilt notebook where pytest will find it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.ipynb"
-    path.write_text(json.dumps(notebook, ensure_ascii=False), encoding="utf-8")
+    path.write_text(json.dumps(notebook), encoding="utf-8")  # ASCII: a source may hold lone surrogates
     return path
 
 

@@ -14,6 +14,7 @@ from memstrat.checks.cases import Case
 from memstrat.checks.expected import expected_answer
 from memstrat.checks.judge import Answer, Verdict, judge_all, random_cases, visible_cases, with_repeats
 from memstrat.checks.registry import EXERCISES, ExerciseSpec
+from memstrat.checks.wire import to_plain
 from memstrat.grading.processes import ChildServer, JobResult
 from memstrat.grading.rebuild import Picked, Release, sources_for
 from memstrat.grading.rubric import Rubric
@@ -125,4 +126,4 @@ def _answer(raw: dict[str, Any]) -> Answer:
     if raw.get("rule") is not None:
         rule = str(raw["rule"])
         return Answer(rule=rule if rule in ("raised", "not_finished") else "raised", error=str(raw.get("error", "")))
-    return Answer(raw.get("value"), raw.get("args"), raw.get("kwargs"))
+    return Answer(*(to_plain(raw.get(key)) for key in ("value", "args", "kwargs")))  # the child may send anything

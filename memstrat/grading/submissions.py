@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from memstrat.errors import InputError
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 MAX_BYTES = 20 * 2**20
 NOT_GRADED = (".json", ".jsonl", ".md", ".csv", ".txt", ".html", ".png", ".svg", ".lock", ".owner", ".pdf")
 IGNORED = ("__MACOSX", ".ipynb_checkpoints", ".git")
@@ -104,7 +106,13 @@ def is_record(name: str) -> bool:
     return name.startswith(("73_training_baseline_", "76_")) and name.endswith(".json")
 
 
+def clean(text: str) -> str:
+    """Without control characters and lone surrogates, which neither XML nor UTF-8 can hold."""
+    return _CONTROL.sub("?", text)
+
+
 def _read(learner: str, name: str, size: int, data: bytes | None) -> Submission:
+    learner, name = clean(learner), clean(name)
     digest = hashlib.sha256(data or b"").hexdigest()
     if is_record(PurePosixPath(name).name) and data is not None:
         return Submission(learner, name, digest, [], record=data)

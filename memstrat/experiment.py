@@ -11,6 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -79,36 +80,41 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
         InputError: the file or an override breaks a rule; every problem is listed.
     """
     given = {key: value for key, value in overrides.items() if value is not None}
-    if preset and workload_file:
+    if preset is not None and workload_file is not None:
         raise InputError("preset: must not be given together with a workload file, got both. Keep one of them.")
-    if workload_file:
-        path = Path(workload_file)
-    else:
-        name = preset or default_preset
-        path = PRESETS_DIR / f"{name}.toml"
-        if name not in preset_names():
-            raise UnknownNameError(f"preset: must be one of {', '.join(preset_names())}, got {preset!r}. "
-                                   "Choose one, or give --workload FILE.")
+    name = default_preset if preset is None else preset
+    path = PRESETS_DIR / f"{name}.toml" if workload_file is None else Path(workload_file)
+    if workload_file is None and name not in preset_names():
+        raise UnknownNameError(f"preset: must be one of {', '.join(preset_names())}, got {name!r}. "
+                               "Choose one, or give --workload FILE.")
     tables = _read_tables(path)
-    own_model = "model" in given and not preset and not workload_file
+    own_model = "model" in given and preset is None and workload_file is None
     if own_model:
         tables["budget"] = {}
         tables["workload"]["name"] = "custom"
         tables.pop("reference_label", None)
-    _apply_overrides(tables, given)
+    problems = _apply_overrides(tables, given)
     budget = tables.get("budget") or None
     if budget is not None and "memory_cap_mb" not in budget:
         budget = None
-    problems, parts = [], {}
+    parts: dict[str, Any] = {}
     for key, model, values in (("workload", Workload, tables["workload"]), ("budget", Budget, budget)):
         try:
             parts[key] = build(model, values, key) if values is not None else None
         except InputError as error:
             problems += error.problems
+    rest = {key: tables[key] for key in ("about", "max_val_loss", "reference_label") if key in tables}
+    # A workload or budget that was refused leaves a stand-in, so that the ladder's problems are told too.
+    seq_len = tables["workload"].get("seq_len")
+    stand_in = Workload.model_construct(seq_len=seq_len if isinstance(seq_len, int) else 0)
+    try:
+        experiment = build(Experiment, {"workload": stand_in, "budget": None, **parts,
+                                        "ladder": tables.get("ladder", ()), **rest}, "ladder")
+    except InputError as error:
+        problems += error.problems
     if problems:
         raise InputError(problems)
-    rest = {key: tables[key] for key in ("about", "max_val_loss", "reference_label") if key in tables}
-    return build(Experiment, {**parts, "ladder": tables.get("ladder", ()), **rest}, "ladder")
+    return experiment
 
 
 _OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
@@ -117,8 +123,9 @@ _TO_WORKLOAD = ("weights", "data", "dtype_mode", "micro_batch", "seq_len", "loss
 _TO_BUDGET = tuple(Budget.model_fields)
 
 
-def _apply_overrides(tables: dict[str, Any], given: dict[str, Any]) -> None:
-    """Put flat overrides where the nested tables hold them."""
+def _apply_overrides(tables: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """Put flat overrides where the nested tables hold them; the problems of those that have no place."""
+    problems: list[str] = []
     workload, base = tables["workload"], tables["workload"].get("seq_len")
     for key in _TO_WORKLOAD:
         if key in given:
@@ -140,17 +147,32 @@ def _apply_overrides(tables: dict[str, Any], given: dict[str, Any]) -> None:
         optimizer.setdefault("momentum", 0.0)
     workload["optimizer"] = optimizer
     if "model" in given:
-        workload.update(resolve_model(str(given.pop("model"))))
+        try:
+            workload.update(resolve_model(str(given.pop("model"))))
+        except InputError as error:
+            problems += error.problems
     if "ladder" in given:
-        tables["ladder"] = given.pop("ladder")
-    elif base and workload["seq_len"] != base and isinstance(workload["seq_len"], int):
-        scaled = (round(length * workload["seq_len"] / base) for length in tables.get("ladder", ()))
-        tables["ladder"] = list(dict.fromkeys(length for length in scaled if length > workload["seq_len"]))
+        try:
+            tables["ladder"] = parse_ints(given.pop("ladder"))
+        except InputError as error:
+            problems += error.problems
+            tables["ladder"] = ()
+    else:
+        tables["ladder"] = _scale_ladder(tables.get("ladder", ()), base, workload.get("seq_len"))
     if "max_val_loss" in given:
         tables["max_val_loss"] = given.pop("max_val_loss")
-    if given:
-        raise InputError([f"{key}: must be a known setting, got {value!r}. See memstrat g0 --help."
-                          for key, value in given.items()])
+    return problems + [f"{key}: must be a known setting, got {value!r}. See memstrat g0 --help."
+                       for key, value in given.items()]
+
+
+def _scale_ladder(ladder: Any, base: Any, seq_len: Any) -> Any:
+    """The ladder in proportion to a changed base length; as it is where one of them is no length at all."""
+    if not isinstance(ladder, (list, tuple)) or not all(isinstance(value, int) for value in (base, seq_len, *ladder)):
+        return ladder
+    if base == seq_len or base < 1:
+        return ladder
+    scaled = (round(Fraction(length * seq_len, base)) for length in ladder)
+    return list(dict.fromkeys(length for length in scaled if length > seq_len))
 
 
 def resolve_model(model: str) -> dict[str, Any]:
@@ -173,15 +195,23 @@ def resolve_model(model: str) -> dict[str, Any]:
     return {"model_id": f"local/{name}@{short_hash(facts)[:12]}", "model_path": str(path)}
 
 
-def parse_ints(text: str | Iterable[int], field: str = "ladder") -> list[int]:
-    """`1024,1280` as [1024, 1280]. Raises `InputError` where a part is no whole number."""
+def parse_ints(text: str | Iterable[int], field: str = "ladder") -> Any:
+    """`1024,1280` as [1024, 1280]; a list of numbers as it is, for its own rules to judge.
+
+    Raises:
+        InputError: a part of the text is no whole number, or has more than 9 digits.
+    """
     if not isinstance(text, str):
-        return list(text)
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(re.fullmatch(r"[0-9]+", part) for part in parts):
-        raise InputError(f"{field}: must be whole numbers separated by commas, got {text!r}. "
+        return text
+    parts = [part.strip() for part in text.strip().removesuffix(",").split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
+        raise InputError(f"{field}: must be whole numbers separated by commas, got {_shorten(text)!r}. "
                          "Write it as 1024,1280,1536.")
     return [int(part) for part in parts]
+
+
+def _shorten(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
@@ -190,15 +220,28 @@ def _read_tables(path: Path) -> dict[str, Any]:
         tables = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except FileNotFoundError:
         raise InputError(f"workload: must be a file, got {str(path)!r}, which is not there. Check the path.") from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"workload: must be a file that can be read, got {str(path)!r}: {error.strerror}. "
+                         "Check the path.") from None
+    except (ValueError, RecursionError) as error:  # a wrong encoding is a ValueError, too
         raise InputError(f"workload: must be TOML or JSON, got {path.name} with: {error}. Correct that line.") from None
+    if not isinstance(tables, dict):
+        raise InputError(f"workload: must be a table of tables in {path.name}, got {_shorten(repr(tables))}. "
+                         "Copy a file from memstrat/presets and change it.")
     known = {"about", "workload", "budget", "ladder", "max_val_loss", "reference_label"}
     problems = [f"{key}: must be one of {', '.join(sorted(known))} in {path.name}, got an unknown key. Remove it."
                 for key in tables if key not in known]
-    if not isinstance(tables.get("workload"), dict):
-        problems.append(f"workload: must be a table in {path.name}, got {tables.get('workload')!r}. "
-                        "Copy a file from memstrat/presets and change it.")
+    workload = tables.get("workload")
+    inside = workload if isinstance(workload, dict) else {}
+    for key, table in (("workload", workload), ("budget", tables.get("budget", {})),
+                       ("workload.optimizer", inside.get("optimizer", {}))):
+        if not isinstance(table, dict):
+            problems.append(f"{key}: must be a table in {path.name}, got {_shorten(repr(table))}. "
+                            "Copy a file from memstrat/presets and change it.")
+    if "data_sha256" in inside:  # a hash that somebody writes down proves nothing
+        problems.append(f"workload.data_sha256: must be left out of {path.name}, got {inside['data_sha256']!r}. "
+                        "Remove it: the text itself is hashed.")
     if problems:
         raise InputError(problems)
-    tables["workload"].setdefault("name", path.stem)
+    inside.setdefault("name", path.stem)
     return tables

@@ -106,8 +106,8 @@ class Workload(Frozen):
     data: str = "random"  # "random", or the path of a text
     data_sha256: str = ""  # filled in: of the text's bytes, or of the recipe of the random ids
     dtype_mode: Literal["fp32", "bf16"] = "fp32"
-    micro_batch: int = Field(default=1, ge=1)
-    seq_len: int = Field(ge=2)
+    micro_batch: int = Field(default=1, ge=1, lt=2**31)
+    seq_len: int = Field(ge=2, lt=2**31)
     optimizer: OptimizerSpec = OptimizerSpec()
     loss_head: Literal["hf", "chunked"] = "hf"
     attention: Literal["auto", "math", "efficient", "flash"] = "auto"
@@ -177,7 +177,8 @@ def build(model: type[BaseModel], values: Mapping[str, Any], where: str = "") ->
                 "Extra inputs are not permitted", "must be a known key")
             rule = rule[:1].lower() + rule[1:]
             got = "" if item["type"] == "missing" or not item["loc"] else f", got {item['input']!r}"
-            problems.append(f"{field}: {rule}{got}. Correct it and run again.")
+            named = not item["loc"] and re.match(r"\w+: ", rule)  # a rule over several fields may name its own
+            problems.append(f"{'' if named else f'{field}: '}{rule}{got}. Correct it and run again.")
         raise InputError(problems) from None
 
 
@@ -187,8 +188,12 @@ def _data_sha256(workload: Workload) -> str:
         return hashlib.sha256(recipe.encode()).hexdigest()
     path = find_in_checkout(workload.data)
     if not path.is_file():
-        raise ValueError(f"data: must be 'random' or a text file, got {workload.data!r}, which is not there")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        state = "no file" if path.exists() else "not there"
+        raise ValueError(f"data: must be 'random' or a text file, got {workload.data!r}, which is {state}")
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"data: must be a readable text file, got {workload.data!r}: {error.strerror}") from None
 
 
 def find_in_checkout(path: str | Path) -> Path:

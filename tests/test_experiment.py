@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memstrat.errors import InputError, UnknownNameError
-from memstrat.experiment import load_experiment, parse_ints, preset_names
+from memstrat.experiment import PRESETS_DIR, load_experiment, parse_ints, preset_names
 from memstrat.workload import known_strategies
 
 
@@ -162,3 +162,70 @@ def test_parse_ints_reads_commas():
 
 def test_known_strategies_begin_with_the_core_four():
     assert known_strategies()[:4] == ("baseline", "checkpoint", "offload", "hybrid")
+
+
+def test_load_experiment_reports_ladder_problems_with_the_others():
+    with pytest.raises(InputError) as error:
+        load_experiment("tiny", iters=0, memory_cap_mb=-1, ladder=[3, 2], model=str(PRESETS_DIR), colour=1)
+    assert [problem.partition(":")[0] for problem in error.value.problems] == [
+        "model", "colour", "iters", "memory_cap_mb", "ladder"]
+
+
+@pytest.mark.parametrize("text", ["", ",", "1024,,1280", "9" * 5000])
+def test_ladder_text_must_be_lengths(text):
+    with pytest.raises(InputError, match="ladder: must be whole numbers separated by commas") as error:
+        load_experiment("tiny", ladder=text)
+    assert len(str(error.value)) < 200
+
+
+def test_empty_preset_name_is_refused():
+    with pytest.raises(UnknownNameError, match="preset: must be one of pressure, smollm2, tiny, got ''"):
+        load_experiment("")
+
+
+def _file(**workload):
+    return {"workload": {"model_id": "memstrat/tiny-qwen2", "seq_len": 8} | workload}
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ([1], "workload: must be a table of tables in mine.json, got [1]."),
+    (None, "workload: must be a table of tables in mine.json, got None."),
+    (_file(optimizer="AdamW"), "workload.optimizer: must be a table in mine.json"),
+    (_file(optimizer=None), "workload.optimizer: must be a table in mine.json"),
+    (_file() | {"budget": [1]}, "budget: must be a table in mine.json, got [1]."),
+    (_file() | {"ladder": "16"}, "ladder: must be a valid tuple, got '16'."),
+    (_file(data_sha256="ff"), "workload.data_sha256: must be left out of mine.json"),
+    (_file(seq_len=[8]) | {"ladder": [9]}, "seq_len: must be a valid integer, got [8]."),
+])
+def test_workload_file_of_the_wrong_shape_is_refused(tmp_path, content, message):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError) as error:
+        load_experiment(None, path)
+    assert message in str(error.value)
+
+
+def test_workload_file_that_is_a_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="workload: must be a file that can be read"):
+        load_experiment(None, tmp_path)
+
+
+@pytest.mark.parametrize(("data", "state"), [("no/such/text.txt", "not there"), ("/", "no file")])
+def test_text_that_is_no_file_is_named_by_its_field(data, state):
+    with pytest.raises(InputError) as error:
+        load_experiment("tiny", data=data)
+    assert error.value.problems == [
+        f"data: must be 'random' or a text file, got {data!r}, which is {state}. Correct it and run again."]
+
+
+@pytest.mark.parametrize("flag", ["seq_len", "micro_batch"])
+def test_lengths_no_tensor_can_have_are_refused(flag):
+    with pytest.raises(InputError, match=f"{flag}: must be less than 2147483648, got 1000000000000"):
+        load_experiment("tiny", **{flag: 10**12, "ladder": []})
+
+
+def test_workload_file_nested_without_end_is_refused(tmp_path):
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InputError, match="workload: must be TOML or JSON, got deep.json with:"):
+        load_experiment(None, path)

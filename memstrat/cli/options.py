@@ -80,12 +80,8 @@ def takes(*names: str, optional: tuple[str, ...] = ()) -> Callable[[Callable[...
 
 
 def split_lists(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags with the comma-separated ones as lists."""
-    from memstrat.experiment import parse_ints
-
+    """Flags with the comma-separated names as a list; the ladder is read where its rules are."""
     flags = dict(flags)
-    if flags.get("ladder") is not None:
-        flags["ladder"] = parse_ints(flags["ladder"])
     if flags.get("strategies") is not None:
         flags["strategies"] = [name.strip() for name in flags["strategies"].split(",") if name.strip()]
     return flags

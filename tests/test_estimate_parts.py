@@ -6,12 +6,13 @@ import json
 
 import pytest
 import torch
+import transformers
 from transformers import AutoConfig
 
 from memstrat.errors import InputError, ModelError, UnknownNameError
 from memstrat.estimate import Device, TraceSettings, estimate, estimate_peak_bytes, find_device
 from memstrat.estimate.attention import choose_kernel
-from memstrat.estimate.autocast import CudaAutocast, clearing_on_exit
+from memstrat.estimate.autocast import CudaAutocast, following_torch
 from memstrat.estimate.search import find_largest_batch, find_longest, predict_ladder
 from memstrat.estimate.shapes import ShapeCache
 from memstrat.estimate.trace import trace_strategy
@@ -37,6 +38,10 @@ def make_workload(tmp_path, architecture="llama", config=None, **overrides):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_estimate_traces_the_architecture(tmp_path, architecture):
     workload = make_workload(tmp_path, architecture, strategies=("baseline", "hybrid"))
+    if architecture == "mixtral" and transformers.__version__.startswith("4."):
+        with pytest.raises(ModelError, match="must run without looking at its data"):  # it loops over the experts hit
+            estimate(workload)
+        return
     found = estimate(workload, settings=TraceSettings(with_eval=False))
     assert found["hybrid"].cost.recomputed_flops > 0
     phases = {name: item.prediction.phase_peak_bytes for name, item in
@@ -59,7 +64,8 @@ def test_estimate_refuses_a_model_that_looks_at_its_data_in_one_sentence(tmp_pat
 
 def test_estimate_of_a_model_without_sdpa_counts_its_eager_attention(tmp_path):
     trace = trace_strategy(make_workload(tmp_path, "gemma2"), "baseline")
-    assert trace.kernels == ()
+    supports_sdpa = transformers.Gemma2ForCausalLM._supports_sdpa  # it did in versions 4
+    assert trace.kernels == (("math",) if supports_sdpa else ())
 
 
 def test_estimate_sees_the_optimizer_flags(tmp_path):
@@ -129,7 +135,7 @@ def test_autocast_casts_as_cuda_does_and_keeps_weight_copies():
 
 def test_autocast_forgets_weight_copies_when_torch_does():
     weight, mode = torch.nn.Parameter(torch.empty(8, 8, device="meta")), CudaAutocast()
-    with clearing_on_exit(mode), mode:
+    with following_torch(mode), mode:
         with torch.autocast("cpu", torch.bfloat16):
             torch.nn.functional.linear(weight, weight)
         assert not mode._weight_copies

@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
 from memstrat.errors import ModelError
@@ -58,6 +59,7 @@ class SdpaKernels(TorchFunctionMode):
     def __init__(self, kernel: str = "auto", capability: tuple[int, int] = (8, 0), is_cpu: bool = False):
         super().__init__()
         self.kernel, self.capability, self.is_cpu = kernel, capability, is_cpu
+        self._cpu_flash_takes_groups = is_cpu and _cpu_flash_takes_groups()
         self.kernels_used: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -70,7 +72,7 @@ class SdpaKernels(TorchFunctionMode):
                 scale: float | None = None, enable_gqa: bool = False) -> torch.Tensor:
         is_grouped = enable_gqa and query.shape[1] != key.shape[1]
         kernel = self.kernel
-        if self.is_cpu and kernel in ("auto", "flash"):
+        if self.is_cpu and kernel != "math" and (self._cpu_flash_takes_groups or not is_grouped):
             self.kernels_used.add("flash")
             return _aten._scaled_dot_product_flash_attention_for_cpu(
                 query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
@@ -99,6 +101,13 @@ class SdpaKernels(TorchFunctionMode):
         bias = None if attn_mask is None else _bias_of(attn_mask, query, key)
         return _aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, True, dropout_p, is_causal, scale=scale)[0]
+
+
+def _cpu_flash_takes_groups() -> bool:
+    """Whether this torch's CPU kernel takes fewer key than query heads (older ones fall back to math)."""
+    query, key = torch.zeros(1, 2, 4, 8), torch.zeros(1, 1, 4, 8)
+    choice = torch._fused_sdp_choice(query, key, key, is_causal=True, enable_gqa=True)
+    return choice == SDPBackend.FLASH_ATTENTION.value
 
 
 def _pad_heads(tensor: torch.Tensor, multiple: int) -> torch.Tensor:

@@ -80,20 +80,29 @@ class CudaAutocast(TorchFunctionMode):
         return self._weight_copies[id(tensor)]
 
 
+class _Autocast(torch.autocast):
+    """torch's own, where `meta` means the CPU's state: models switch autocast off around their rotations."""
+
+    def __init__(self, device_type: str, *args: Any, **kwargs: Any):
+        super().__init__("cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+
 @contextmanager
-def clearing_on_exit(mode: CudaAutocast) -> Iterator[None]:
-    """Clear the mode's cache whenever torch clears its own, at the end of an outermost autocast block."""
-    original = torch.clear_autocast_cache
+def following_torch(mode: CudaAutocast) -> Iterator[None]:
+    """Tie the mode to torch's autocast blocks: `meta` goes by the CPU's state, and whenever torch clears its
+    cache, at the end of an outermost block, the mode clears its own.
+    """
+    clear_torch, block = torch.clear_autocast_cache, torch.autocast
 
     def clear() -> None:
         mode.clear_cache()
-        original()
+        clear_torch()
 
-    torch.clear_autocast_cache = clear
+    torch.clear_autocast_cache, torch.autocast = clear, _Autocast
     try:
         yield
     finally:
-        torch.clear_autocast_cache = original
+        torch.clear_autocast_cache, torch.autocast = clear_torch, block
 
 
 def _has_dtype(kwargs: dict[str, Any]) -> bool:

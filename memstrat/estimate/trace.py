@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from memstrat import strategies
 from memstrat.errors import MemstratError, ModelError
 from memstrat.estimate.attention import SdpaKernels
-from memstrat.estimate.autocast import CudaAutocast, clearing_on_exit
+from memstrat.estimate.autocast import CudaAutocast, following_torch
 from memstrat.estimate.devices import ANY_DEVICE, CUBLASLT_WORKSPACE_BYTES, Device
 from memstrat.estimate.scratch import BIASED_MATMULS, MATMULS, scratch_bytes
 from memstrat.estimate.shapes import ShapeCache
@@ -90,10 +90,10 @@ def trace_strategy(workload: Workload, strategy_name: str, settings: TraceSettin
     except (NotImplementedError, RuntimeError, ValueError, TypeError) as error:
         if isinstance(error, MemstratError):
             raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")[:160]
         raise ModelError(
             f"model: must run without looking at its data to be estimated, got {type(model).__name__}, which stops "
-            f"with: {reason} Measure it with g0 instead, or choose another model.") from error
+            f"with: {reason}. Measure it with g0 instead, or choose another model.") from error
 
 
 def resolve_optimizer(spec: OptimizerSpec, is_cpu: bool) -> OptimizerSpec:
@@ -121,7 +121,7 @@ def _trace(model: nn.Module, strategy: strategies.Strategy, workload: Workload, 
             return causal_lm_loss(model, ids, ids, workload.loss_head)
 
     with ExitStack() as stack:
-        for context in (live, watch_saved_tensors(_HostTier(live)), clearing_on_exit(autocast),
+        for context in (live, watch_saved_tensors(_HostTier(live)), following_torch(autocast),
                         _without_data_checks(), kernels, autocast):
             stack.enter_context(context)
         for name in ("first", "second"):

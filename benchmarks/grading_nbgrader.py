@@ -55,6 +55,7 @@ def run_nbgrader(python: str, course: Path, cell_timeout_s: int) -> dict[str, di
         place.mkdir(parents=True)
         (place / "02_fair_pairs.ipynb").write_text(json.dumps(submission_set.make_submission(kind)))
     environment = os.environ | {"JUPYTER_PATH": str(course / "jupyter"), "MEMSTRAT_STRICT": "1", "PYTHONPATH": "",
+                                "PATH": os.pathsep.join([str(Path(python).parent), os.environ["PATH"]]),
                                 "MEMSTRAT_WORK": str(course / "my_work")}
     options = [f"--ExecutePreprocessor.timeout={cell_timeout_s}", "--Execute.timeout=" + str(cell_timeout_s)]
     one_by_one = [["autograde", "hw", f"--student={kind.name}", *options] for kind in KINDS]

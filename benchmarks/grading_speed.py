@@ -78,6 +78,7 @@ def run_nbgrader(python: str, course: Path, submissions: Path) -> float:
         place.mkdir(parents=True)
         (place / RELEASE.name).write_bytes(path.read_bytes())
     environment = os.environ | {"JUPYTER_PATH": str(course / "jupyter"), "MEMSTRAT_STRICT": "1",
+                                "PATH": os.pathsep.join([str(Path(python).parent), os.environ["PATH"]]),
                                 "MEMSTRAT_WORK": str(course / "my_work")}
 
     def nbgrader(*command: str) -> None:

@@ -6,6 +6,7 @@ line (the process died while writing it) is dropped on resume: that run is measu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from memstrat.storage import storage_error
 from memstrat.workload import canonical_json
 
 VERSION = 1
+SEAL = "line_sha256"  # of the line's canonical JSON without it: figures of a run are not for editing
 
 
 class Journal:
@@ -61,7 +63,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _append(self, content: dict[str, Any]) -> None:
-        line = (canonical_json(content) + "\n").encode()
+        line = (canonical_json({**content, SEAL: _seal(content)}) + "\n").encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             size = self.path.stat().st_size if self.path.exists() else 0
@@ -77,19 +79,23 @@ class Journal:
             raise storage_error(self.path, error) from None
 
     def _resume(self) -> None:
-        data = self.path.read_bytes()
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise storage_error(self.path, error) from None
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.split(b"\n")[:-1]
         if not lines:
             os.truncate(self.path, 0)
             return
         try:
-            header, *rows = [json.loads(line) for line in lines]
+            header, *rows = [_read_line(line) for line in lines]
             self.runs = [Run.model_validate(row) for row in rows if "note" not in row]
             self.notes = [row["note"] for row in rows if "note" in row]
-        except ValueError as error:
-            raise RecordError(f"{self.path.name}: must be one JSON object a line, got {error}. The journal was edited: "
-                              "restore it, or measure again under another label.") from None
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{self.path.name}: must be one JSON object a line as it was written, got "
+                              f"{_first_line(error)}. The journal was edited: restore it, or measure again under "
+                              "another label.") from None
         differences = _flat_differences(self.header, header)
         if differences:
             raise IdentityMismatchError(
@@ -97,6 +103,23 @@ class Journal:
                 "Continue on the machine, with the packages and flags it was begun with, or choose another label.")
         if len(whole) < len(data):  # only now: a file that is refused stays as it is
             os.truncate(self.path, len(whole))
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _read_line(line: bytes) -> dict[str, Any]:
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError(f"the line {line[:40]!r}")
+    if content.pop(SEAL, None) != _seal(content):
+        raise ValueError(f"a line whose content does not hash to its {SEAL}: {line[:40]!r}")
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _flat_differences(ours: Any, theirs: Any, prefix: str = "") -> dict[str, tuple[object, object]]:

@@ -68,10 +68,15 @@ def describe_exit(exit_code: int | None) -> str:
 
 
 def strip_folders(text: str) -> str:
-    """A text without this machine's folders: modules by their path below `sys.path`, the home folder as `~`."""
+    """A text without this machine's folders: modules by their path below `sys.path`, the home folder as `~`.
+
+    Bytes of a folder's name that are no UTF-8 become question marks: a record could not hold them.
+    """
+    text = text.encode(errors="replace").decode()
     for folder in sorted({os.path.abspath(entry) for entry in sys.path} - {"/"}, key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
-    return text.replace(os.path.expanduser("~/"), "~/")
+    home = os.path.expanduser("~").rstrip("/")  # `/` in some containers, which is nobody's folder
+    return text.replace(f"{home}/", "~/") if home else text
 
 
 class ForkServer:

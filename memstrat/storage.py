@@ -6,13 +6,13 @@ Works on local file systems and on those without hard links (mounted drives).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ from memstrat.records import (
     TrainingBaseline,
     content_sha256,
 )
+from memstrat.workload import canonical_json
 
 Top = TypeVar("Top", bound=TopRecord)
 _STAGES = {TrainingBaseline: STAGE_BASELINE, G0Record: STAGE_G0, G1Record: STAGE_G1}
@@ -99,7 +100,7 @@ class ResultsFolder:
             raise LabelError(f"label: must be of run mode {run_mode}, got {label!r}, whose records are {found}. "
                              "Choose another label: a rehearsal and a GPU result never share one.")
 
-    @contextmanager
+    @contextlib.contextmanager
     def lock(self, label: str) -> Iterator[None]:
         """Hold the label while the block runs; a dead process's lock does not block.
 
@@ -113,20 +114,26 @@ class ResultsFolder:
             lock = FileLock(path)
             lock.acquire(timeout=0)
         except Timeout:
-            pid = owner.read_text() if owner.exists() else "unknown"
             raise LabelLockedError(f"label: must not be in use by another process, got {label!r}, held by process "
-                                   f"{pid}. Wait until it ends, or choose another label.") from None
+                                   f"{_read_pid(owner)}. Wait until it ends, or choose another label.") from None
+        except OSError as error:
+            raise storage_error(path, error) from None
         try:
-            owner.write_text(str(os.getpid()))
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, only its owner has no name
+                owner.write_text(str(os.getpid()))
             yield
         finally:
-            owner.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                owner.unlink(missing_ok=True)
             lock.release()
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of the file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256 of the file's bytes. Raises `RecordError` if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RecordError(f"{path.name}: must be a file that can be read, got: {error.strerror}. Restore it.") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -137,10 +144,14 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        canonical_json(content).encode()  # refuses what a record cannot hold: 1e999, half a character
     except FileNotFoundError:
         raise MissingRecordError(f"{path.name}: must exist in {shown_path(path.parent)}, got no such file. "
                                  "Run the stage that writes it, or check --label and --results-dir.") from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except OSError as error:
+        raise RecordError(f"{path.name}: must be a file that can be read, got: {error.strerror}. "
+                          "Mend it, or choose another label.") from None
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path.name}: must be complete JSON, got {error}. The file is truncated or was edited: "
                           "restore it, or measure again under another label.") from None
     if not isinstance(content, dict):
@@ -236,6 +247,13 @@ def _compare_existing(path: Path, content: dict[str, Any]) -> str:
         return "already_complete"
     raise RecordConflictError(f"{path.name}: must not exist with other content, got a record that differs. "
                               "It stays as it is: run again under another label.")
+
+
+def _read_pid(owner: Path) -> str:
+    try:
+        return owner.read_text(encoding="utf-8") or "unknown"
+    except (OSError, ValueError):
+        return "unknown"
 
 
 def _refuse_constant(name: str) -> None:

@@ -78,7 +78,8 @@ def test_another_identity_machine_or_package_set_is_refused_with_each_difference
     assert path.read_bytes() == torn
 
 
-@pytest.mark.parametrize("edit", [b"not json", b"\xff\xfe", b'{"name": "baseline"}', b'{"step_time_ms": NaN}'])
+@pytest.mark.parametrize("edit", [b"not json", b"\xff\xfe", b'{"name": "baseline"}', b'{"step_time_ms": NaN}', b"3",
+                                  b"null", b"[" * 100_000, b'{"note": 1}'])
 def test_an_edited_line_is_refused_and_left_as_it_is(path, edit):
     lines = path.read_bytes().split(b"\n")
     edited = b"\n".join([lines[0], edit, *lines[2:]])
@@ -107,4 +108,19 @@ def test_close_removes_the_file(path):
 
 
 def test_the_header_line_carries_a_version(path):
-    assert json.loads(path.read_text(encoding="utf-8").split("\n")[0]) == {"journal_version": 1, **HEADER}
+    header = json.loads(path.read_text(encoding="utf-8").split("\n")[0])
+    assert header.pop("line_sha256") == "2d27c8b93fe7129086252c79de65ad62d88ad5f29ea61a02fbb156e684c1fa0d"
+    assert header == {"journal_version": 1, **HEADER}
+
+
+def test_an_edited_figure_is_refused(path):
+    edited = path.read_bytes().replace(b"2.25", b"1.25")
+    path.write_bytes(edited)
+    with pytest.raises(RecordError, match="a line whose content does not hash to its line_sha256"):
+        Journal(path, HEADER)
+    assert path.read_bytes() == edited
+
+
+def test_a_folder_in_place_of_the_journal_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="must be writable, got Is a directory"):
+        Journal(tmp_path, HEADER)

@@ -189,6 +189,12 @@ def test_folders_are_stripped_from_a_traceback(monkeypatch):
     assert strip_folders(text) == 'File "torch/nn.py", "os.py", "~/model", 1/2'
 
 
+@pytest.mark.parametrize("home", ["/", ""])
+def test_a_home_at_the_root_is_nobodys_folder(monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    assert strip_folders("/data/model, 1/2, caf\udce9") == "/data/model, 1/2, caf?"
+
+
 LONG_WORK = """
     from memstrat.processes import ForkServer
     ForkServer(preload=()).run("fakes:work_long", sys.argv[1], sys.argv[2])

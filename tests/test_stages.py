@@ -263,6 +263,24 @@ def test_close_refuses_a_record_without_path_fields(results):
         stages.close("a1")
 
 
+@pytest.mark.parametrize(("config", "message"), [
+    ({"strategies": 3}, "candidates must hold every strategy of its config, got none for an empty list"),
+    ({"strategies": [["baseline"]]}, "candidates must hold every strategy of its config, got none for an empty list"),
+    ({"strategies": "baseline"}, "candidates must hold every strategy of its config, got none for an empty list"),
+    ({"repeats": None}, "config.repeats must be a whole number above 0, got None"),
+    ({"repeats": "many"}, "config.repeats must be a whole number above 0, got 'many'"),
+])
+def test_close_refuses_a_config_that_is_no_plan(config, message, results):
+    path = results.file("g0", "a1", "cpu_rehearsal")
+    record = run_g0()
+    run_g1()
+    edit(path, content_sha256=None, config=record["config"] | config)
+    edit(results.file("g1", "a1", "cpu_rehearsal"), content_sha256=None, source_g0_sha256=sha256_of(path))
+    with pytest.raises(NotReadyError) as error:
+        stages.close("a1")
+    assert len(error.value.problems) == 1 and message in error.value.problems[0]
+
+
 def test_close_of_an_incomplete_g0_asks_for_another_run(plan):
     plan(offload={"oom_repeats": [2]})
     g0 = run_g0()

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+from pathlib import Path
 
 import pytest
 
@@ -112,13 +113,39 @@ def test_write_once_full_disk_leaves_nothing(results, monkeypatch):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("", "must be complete JSON"), ('{"a": 1', "must be complete JSON"), ("not json", "must be complete JSON"),
-    ('{"loss": NaN}', "the constant NaN"), ('{"loss": Infinity}', "the constant Infinity"), ("[]", "must be a JSON object"),
+    ('{"loss": NaN}', "the constant NaN"), ('{"loss": Infinity}', "the constant Infinity"),
+    ("[]", "must be a JSON object"),
 ])
 def test_read_json_refuses_what_is_no_whole_object(tmp_path, text, message):
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(RecordError, match=message):
         read_json(path)
+
+
+@pytest.mark.parametrize("value", ["1e999", '"\\ud800"', "9" * 5000, "[" * 100_000])
+def test_read_json_refuses_what_no_record_can_hold(tmp_path, value):
+    path = tmp_path / "record.json"
+    path.write_text('{"schema_version": "v", "more": %s}' % value)  # noqa: UP031 - braces
+    with pytest.raises(RecordError, match="record.json: must be complete JSON, got"):
+        read_json(path)
+
+
+def test_a_folder_in_place_of_a_record_is_refused(results):
+    path = results.file("manifest", "a1")
+    path.mkdir(parents=True)
+    for read in (read_json, sha256_of, lambda path: write_once(path, make_manifest())):
+        with pytest.raises(RecordError, match="76_input_manifest_a1.json: must be a file that can be read"):
+            read(path)
+
+
+def test_lock_holds_on_a_full_disk_too(results, monkeypatch):
+    def fail(path, *arguments, **keywords):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with results.lock("a1"), pytest.raises(LabelLockedError, match="held by process unknown"), results.lock("a1"):
+        pass
 
 
 def test_read_record_missing_names_the_file(results):

@@ -9,6 +9,7 @@ from memstrat.boundary import SAFETY_BOUNDARY, decide_memory_boundary, summarize
 from memstrat.decision import decide_full_training_adoption, find_incomplete_candidates
 from memstrat.environment import provenance
 from memstrat.errors import MemstratError, NotReadyError
+from memstrat.evidence import whole_count
 from memstrat.records import (
     CPU_REHEARSAL,
     DECISION_SCHEMA,
@@ -80,7 +81,7 @@ class _Review:
 
     def _read(self, kind: str, model: type) -> tuple[Path | None, Any]:
         path = self.results.file(kind, self.label, self.run_mode)
-        if not path.exists():
+        if not path.is_file():
             self.problems.append(f"{path.name}: must exist, got no such file. Run memstrat {kind} "
                                  f"--label {self.label}.")
             return None, None
@@ -92,8 +93,11 @@ class _Review:
 
     def _check_g0(self, record: G0Record) -> None:
         self._check_label(self.g0_path, record)
-        planned = record.config.get("strategies", [])
+        planned = _planned_strategies(record)
         missing = [name for name in planned if name not in {row.name for row in record.candidates}]
+        if whole_count(record.config.get("repeats")) < 1:
+            self.problems.append(f"{self.g0_path.name}: config.repeats must be a whole number above 0, got "
+                                 f"{record.config.get('repeats')!r}. Restore the file.")
         if missing or not planned:
             self.problems.append(f"{self.g0_path.name}: candidates must hold every strategy of its config, got none "
                                  f"for {', '.join(missing) or 'an empty list'}. Measure again under another label.")
@@ -152,7 +156,7 @@ class _Review:
         g0, g1 = self.g0, self.g1
         incomplete = g0 and find_incomplete_candidates(
             [row.model_dump(mode="json") for row in g0.candidates], g0.config.get("repeats", 0),
-            g0.config.get("strategies", []))
+            _planned_strategies(g0))
         return {
             "run_label": self.label, "run_mode": self.run_mode,
             "g0_path": self.g0_path and self.results.relative(self.g0_path),
@@ -167,6 +171,12 @@ class _Review:
             "g0_complete": bool(g0) and not incomplete, "g1_ready": self.g1_ready,
             "ready_for_decision": not self.problems, "problems": self.problems,
         }
+
+
+def _planned_strategies(record: G0Record) -> list[str]:
+    """The strategies of the record's config; none where it is no list of names."""
+    names = record.config.get("strategies")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def _decision(seen: _Review) -> DecisionRecord:

@@ -16,6 +16,9 @@ def demo(
     results_dir: Annotated[Path, typer.Option("--results-dir", help="Where the records go.")] = Path("runs"),
 ) -> None:
     """Run every stage under a fresh label, print one table, and say where records and figure lie."""
+    from memstrat import processes
+
+    processes.start()  # loads torch on the other core while this process loads it here
     from memstrat import stages
     from memstrat.cli.commands import note
     from memstrat.cli.render import print_readout

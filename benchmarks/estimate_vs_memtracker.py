@@ -41,17 +41,18 @@ def run_memtracker(preset: str, seq_len: int) -> dict[str, float]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
+    from transformers import AutoModelForCausalLM
 
     from memstrat.experiment import load_experiment
     from memstrat.loss_heads import causal_lm_loss
-    from memstrat.models import build_model
+    from memstrat.models import load_config
     from memstrat.units import bytes_to_mib
 
     workload = load_experiment(preset, weights="random", data="random", seq_len=seq_len).workload
     before = _resident_mib()
     began = time.perf_counter()
     with FakeTensorMode():
-        model = build_model(workload, "cpu")
+        model = AutoModelForCausalLM.from_config(load_config(workload), dtype=torch.float32).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
         ids = torch.randint(0, 100, (workload.micro_batch, workload.seq_len))
         tracker = MemTracker()

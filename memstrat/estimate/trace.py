@@ -121,8 +121,8 @@ def _trace(model: nn.Module, strategy: strategies.Strategy, workload: Workload, 
             return causal_lm_loss(model, ids, ids, workload.loss_head)
 
     with ExitStack() as stack:
-        for context in (live, watch_saved_tensors(_HostTier(live)), following_torch(autocast),
-                        _without_data_checks(), kernels, autocast):
+        for context in (_without_data_checks(), live, watch_saved_tensors(_HostTier(live)),
+                        following_torch(autocast), kernels, autocast):
             stack.enter_context(context)
         for name in ("first", "second"):
             live.flops.clear()
@@ -256,8 +256,10 @@ def _make_optimizer(model: nn.Module, spec: OptimizerSpec, is_cpu: bool) -> Any:
 @contextmanager
 def _without_data_checks() -> Iterator[None]:
     """Answer what transformers asks of the data: are sequences packed into one? Is there padding? No."""
-    questions = [(masking_utils, "find_packed_sequence_indices"),
-                 (PreTrainedModel, "warn_if_padding_and_no_attention_mask")]
+    questions = [(PreTrainedModel, "warn_if_padding_and_no_attention_mask")]
+    # Versions 4 do not ask whether sequences are packed: they build the mask of packed ones in any case.
+    if masking_utils.find_packed_sequence_indices(torch.arange(4)[None]) is None:
+        questions.append((masking_utils, "find_packed_sequence_indices"))
     originals = [(owner, name, getattr(owner, name)) for owner, name in questions if hasattr(owner, name)]
     for owner, name, _ in originals:
         setattr(owner, name, lambda *args, **kwargs: None)

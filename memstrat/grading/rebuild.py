@@ -10,6 +10,7 @@ import ast
 import copy
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from memstrat.errors import InputError
 from memstrat.grading.submissions import Cell
 
 MAX_CELL_CHARS = 200_000  # longer ones are not parsed in the grader's own process
+_PARSING = threading.Lock()
 _CELL_MAGIC = re.compile(r"^%%(time|timeit|capture|prun)\b[^\n]*\n")
 _LINE_MAGIC = re.compile(r"^(\s*)([%!?][^\n]*|[^\n#'\"=]+\?{1,2}\s*)$", re.MULTILINE)
 
@@ -85,9 +87,15 @@ def parse(source: str) -> ast.Module | None:
     if len(source) > MAX_CELL_CHARS:
         return None
     try:
-        return ast.parse(plain_source(source))
+        return _parse(plain_source(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _parse(source: str) -> ast.Module:
+    """`ast.parse`, one thread at a time: CPython 3.11 counts the depth of a tree for the whole interpreter."""
+    with _PARSING:
+        return ast.parse(source)
 
 
 def plain_source(source: str) -> str:
@@ -96,7 +104,7 @@ def plain_source(source: str) -> str:
     if len(source) > MAX_CELL_CHARS:
         return source
     try:
-        ast.parse(source)
+        _parse(source)
     except SyntaxError:
         return _LINE_MAGIC.sub(lambda match: f"{match[1]}pass", source)
     except (ValueError, RecursionError, MemoryError):

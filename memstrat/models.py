@@ -9,6 +9,7 @@ quantised weights.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ import huggingface_hub
 import torch
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
@@ -231,7 +232,22 @@ def _folder_problems(path: Path, workload: Workload) -> list[str]:
     if workload.weights == "pretrained" and not _has_any(config.parent, _WEIGHTS):
         return [f"model_path: must hold weights (*.safetensors) with weights 'pretrained', got "
                 f"{str(workload.model_path)!r} without any. Complete the folder, or use --weights random."]
-    return []
+    files = sorted(config.parent.glob("*.safetensors")) if workload.weights == "pretrained" else []
+    return [f"model_path: must hold whole weights, got {file.name} with: {error}. Fetch the folder again."
+            for file in files if (error := _header_error(file))]
+
+
+def _header_error(file: Path) -> str | None:
+    """What is wrong with a safetensors file's header or size; None if nothing is. Reads no tensor."""
+    try:
+        with safe_open(file, framework="pt"):
+            return None
+    except (OSError, ValueError, SafetensorError) as error:
+        return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _has_any(folder: Path, patterns: Iterable[str]) -> bool:
@@ -274,19 +290,18 @@ def _fetch(location: ModelLocation, workload: Workload) -> Path:
             return Path(snapshot_download(workload.model_id, allow_patterns=patterns))
         return Path(huggingface_hub.snapshot_download(workload.model_id, allow_patterns=patterns))
     except Exception as error:  # each hub has errors of its own, and all of them mean the same here
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"model_id: must be on this machine or within reach, got {workload.model_id!r}, which {location.place} "
-            f"does not give: {reason} Check the name and the network (HF_ENDPOINT names a mirror), "
+            f"does not give: {_first_line(error)} Check the name and the network (HF_ENDPOINT names a mirror), "
             "or give --model FOLDER.") from error
 
 
 def _read_config(source: Path, workload: Workload) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever is wrong with the file, transformers stumbles over it in its own way
         raise ModelError(f"model: must have a config.json that transformers can read without custom code, got "
-                         f"{workload.model_id!r} with: {str(error).splitlines()[0]} "
+                         f"{workload.model_id!r} with: {_first_line(error)} "
                          "Choose a model of a type that transformers has.") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(f"model: must be a causal language model, got model_type {config.model_type!r}. "
@@ -316,7 +331,7 @@ def _load_pretrained(folder: Path, config: PretrainedConfig, workload: Workload)
             folder, config=config, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"model: must have weights that transformers can load, got {workload.model_id!r} with: "
-                         f"{str(error).splitlines()[0]} Fetch the folder again.") from error
+                         f"{_first_line(error)} Fetch the folder again.") from error
     if info["missing_keys"] or info.get("mismatched_keys"):
         # transformers would fill them with random numbers and only warn.
         broken = sorted(map(str, [*info["missing_keys"], *info.get("mismatched_keys", ())]))
@@ -334,14 +349,20 @@ def _text_ids(workload: Workload, config: PretrainedConfig, source: Path) -> tor
                         f"{workload.model_id!r}. Use --data random, or a folder that holds the tokenizer.")
     path = find_in_checkout(workload.data)
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
+        if hashlib.sha256(raw).hexdigest() != workload.data_sha256:
+            raise DataError(f"data: must stay as it is while an experiment runs, got {path.name!r} with other content "
+                            "than when this stage began. Restore it, or measure under another label.")
+        text = raw.decode()
         tokenizer = AutoTokenizer.from_pretrained(folder)
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     except UnicodeDecodeError as error:
         raise DataError(f"data: must be a UTF-8 text, got {path.name!r} with: {error}. Convert it.") from None
-    except (OSError, ValueError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # tokenizers raises bare exceptions
         raise DataError(f"data: must be a text that the model's tokenizer can read, got {path.name!r} with: "
-                        f"{str(error).splitlines()[0]} Check both files.") from error
+                        f"{_first_line(error)} Check both files.") from error
     if len(ids) < needed:
         raise DataError(f"data: must hold at least {needed} tokens (2 x micro-batch x seq_len), got {len(ids)} in "
                         f"{path.name!r}. Use a longer text or a shorter --seq-len.")

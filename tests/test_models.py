@@ -239,9 +239,24 @@ def test_truncated_weights_are_refused(saved_folder, tmp_path):
     folder = tmp_path / "broken"
     shutil.copytree(saved_folder, folder)
     weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ModelError, match="must have weights that transformers can load"):
-        build_model(make_workload(model_path=str(folder), weights="pretrained"), "cpu")
+    whole = weights.read_bytes()
+    workload = make_workload(model_path=str(folder), weights="pretrained")
+    for broken in (whole[:100], whole[:-1], b"", b"version https://git-lfs.github.com/spec/v1"):
+        weights.write_bytes(broken)
+        problems = find_problems(workload)  # told before anything is loaded or measured
+        assert len(problems) == 1
+        assert problems[0].startswith("model_path: must hold whole weights, got model.safetensors with: ")
+        with pytest.raises(ModelError, match="must hold whole weights"):
+            build_model(workload, "cpu")
+
+
+@pytest.mark.parametrize("text", [
+    "{", "", "[]", "null", "3", '{"model_type": ["llama"]}', '{"model_type": "llama", "hidden_size": "x"}'])
+def test_any_broken_config_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    problems = find_problems(make_workload(model_path=str(tmp_path)))
+    assert len(problems) == 1 and "\n" not in problems[0]
+    assert problems[0].startswith("model: must have a config.json that transformers can read without custom code")
 
 
 # -- the data -------------------------------------------------------------------------------
@@ -284,9 +299,24 @@ def test_text_without_tokenizer_is_refused(tmp_path):
 
 
 def test_text_that_is_not_utf8_is_refused(saved_folder):
-    workload = text_workload(saved_folder, "abcd")
-    Path(workload.data).write_bytes(b"ab\xffcd")
+    path = saved_folder.parent / "latin.txt"
+    path.write_bytes(b"ab\xffcd")
+    workload = make_workload(model_path=str(saved_folder), data=str(path), seq_len=2)
     assert find_problems(workload)[0].startswith("data: must be a UTF-8 text")
+
+
+def test_text_that_changes_under_an_experiment_is_refused(saved_folder):
+    workload = text_workload(saved_folder, "abcdefgh")
+    Path(workload.data).write_text("hgfedcba")
+    with pytest.raises(DataError, match="data: must stay as it is while an experiment runs"):
+        make_inputs(workload, load_config(workload), "cpu")
+
+
+def test_broken_tokenizer_is_refused(tmp_path):
+    folder = write_tokenizer(write_config(tmp_path / "model"))
+    (folder / "tokenizer.json").write_text("{")
+    problems = find_problems(text_workload(folder, "abcdefgh"))
+    assert len(problems) == 1 and problems[0].startswith("data: must be a text that the model's tokenizer can read")
 
 
 def test_tokenizer_of_another_model_is_refused(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 from memstrat.boundary import decide_memory_boundary, summarize_memory_boundary
 from memstrat.candidates import aggregate, compare_first_steps
 from memstrat.environment import provenance
-from memstrat.errors import MissingRecordError, ModelError, RecordConflictError
+from memstrat.errors import MissingRecordError, RecordConflictError
 from memstrat.estimate import Device, TraceSettings, estimate_peak_bytes
 from memstrat.journal import Journal
 from memstrat.records import (
@@ -85,7 +85,7 @@ def estimate_baseline_mb(session: Session, seq_len: int) -> float | None:
     try:
         workload = isolation_workload(session.workload, seq_len)
         return bytes_to_mib(estimate_peak_bytes(workload, "baseline", settings=settings))
-    except ModelError as error:
+    except Exception as error:  # a model that cannot be traced must not cost the ladder what was measured
         session.say(f"no estimate beside the projection at length {seq_len}: {error}")
         return None
 

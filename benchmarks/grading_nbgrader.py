@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import submission_set  # noqa: E402
-from submission_set import IDS, KINDS, PART, POINTS  # noqa: E402
+from submission_set import IDS, KINDS, PART, POINTS, Kind  # noqa: E402
 
 from memstrat.grading.batch import grade  # noqa: E402
 
@@ -39,7 +39,7 @@ with Gradebook("sqlite:///gradebook.db") as book:
 """
 
 
-def run_nbgrader(python: str, course: Path, cell_timeout_s: int) -> dict[str, dict[str, float]]:
+def run_nbgrader(python: str, course: Path, cell_timeout_s: int, kinds: list[Kind]) -> dict[str, dict[str, float]]:
     """Autograde the set; the points by learner and test cell."""
     kernel = course / "jupyter" / "kernels" / "python3"
     kernel.mkdir(parents=True)
@@ -50,7 +50,7 @@ def run_nbgrader(python: str, course: Path, cell_timeout_s: int) -> dict[str, di
     source.mkdir(parents=True)
     release = submission_set.make_release()
     (source / "02_fair_pairs.ipynb").write_text(json.dumps(release))
-    for kind in KINDS:
+    for kind in kinds:
         place = course / "submitted" / kind.name / "hw"
         place.mkdir(parents=True)
         (place / "02_fair_pairs.ipynb").write_text(json.dumps(submission_set.make_submission(kind)))
@@ -58,7 +58,7 @@ def run_nbgrader(python: str, course: Path, cell_timeout_s: int) -> dict[str, di
                                 "PATH": os.pathsep.join([str(Path(python).parent), os.environ["PATH"]]),
                                 "MEMSTRAT_WORK": str(course / "my_work")}
     options = [f"--ExecutePreprocessor.timeout={cell_timeout_s}", "--Execute.timeout=" + str(cell_timeout_s)]
-    one_by_one = [["autograde", "hw", f"--student={kind.name}", *options] for kind in KINDS]
+    one_by_one = [["autograde", "hw", f"--student={kind.name}", *options] for kind in kinds]
     for command in (["generate_assignment", "hw"], *one_by_one):  # one that hangs must not lose the others
         subprocess.run([*PREFIX, python, "-m", "nbgrader", *command], cwd=course, env=environment, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -75,18 +75,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nbgrader", required=True, help="Python of the environment with nbgrader")
     parser.add_argument("--cell-timeout", type=int, default=10)
+    parser.add_argument("--only", help="comma-separated kinds; all if not given")
     arguments = parser.parse_args()
+    kinds = [kind for kind in KINDS if not arguments.only or kind.name in arguments.only.split(",")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         release = submission_set.write_set(folder / "ours")
         results = grade([folder / "ours" / "submitted"], folder / "out", [release], execute=False)
         ours = {row["learner"]: row["exercises"] for row in results["learners"]}
         started = time.monotonic()
-        theirs = run_nbgrader(arguments.nbgrader, folder / "course", arguments.cell_timeout)
+        theirs = run_nbgrader(arguments.nbgrader, folder / "course", arguments.cell_timeout, kinds)
         took = time.monotonic() - started
     print("| submission | fair | memstrat | nbgrader |\n|---|---|---|---|")
     fair = {"memstrat": 0, "nbgrader": 0}
-    for kind in KINDS:
+    for kind in kinds:
         shares = [ours[kind.name][one]["points"] / POINTS[one] for one in IDS]
         other = [theirs.get(kind.name, {}).get(f"test_{one}", 0.0) / POINTS[one] for one in IDS]
         for name, found in (("memstrat", shares), ("nbgrader", other)):
@@ -96,7 +98,7 @@ def main() -> None:
         rows = [" ".join(f"{share:g}" if isinstance(share, (int, float)) else share for share in one)
                 for one in (kind.grades, [round(share, 2) for share in shares], other)]
         print(f"| {kind.name} | " + " | ".join(rows) + " |")
-    print(f"\nfair: memstrat {fair['memstrat']} of {len(KINDS)}, nbgrader {fair['nbgrader']} of {len(KINDS)}; "
+    print(f"\nfair: memstrat {fair['memstrat']} of {len(kinds)}, nbgrader {fair['nbgrader']} of {len(kinds)}; "
           f"nbgrader took {took:.0f} s")
 
 

@@ -37,6 +37,9 @@ def grade(
     print(f"{len(learners)} learners graded; gradebook: {out / 'gradebook.csv'}")
     if unreadable:
         print(f"could not be read, see the gradebook: {', '.join(unreadable)}")
+    if any(run["status"] == "not_run" for row in learners for run in row.get("run", {}).values()):
+        print(f"careful: notebooks could not be executed, see {out / 'rebuilt' / 'pytest.log'}. "
+              "Scores do not depend on it.")
     guards = json.loads((out / "timing.json").read_text(encoding="utf-8"))["guards"]
     lacking = sorted(name for name, in_force in guards.items() if not in_force)
     if lacking:

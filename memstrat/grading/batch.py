@@ -70,6 +70,7 @@ def grade(
     Raises:
         InputError: nothing to grade, or a release or rubric that cannot be read.
     """
+    out = out.resolve()  # pytest runs elsewhere
     releases = [read_release(path) for path in release_paths]
     submissions = find_submissions(places, ids_path)
     if not submissions:

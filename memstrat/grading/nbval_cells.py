@@ -11,9 +11,11 @@ from typing import Any
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 
+from memstrat.checks.texts import RULE
 from memstrat.grading.kernel import GuardedKernel, KernelDied
 
 MAX_REPLAY_S = 60
+_RULE_LABELS = tuple(f"{label}:" for label in RULE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # What earlier cells may have put between a cell and its execution is taken out before given cells.
 _RESET = """
@@ -114,7 +116,8 @@ class NotebookCell(IPyNbCell):
         if not self.grading or not isinstance(error, NbCellError):
             return super().repr_failure(excinfo)
         lines = [line for line in _ANSI.sub("", error.inner_traceback or "").splitlines() if line.strip()]
-        return f"{self.name}: {error}" + (f"\n{lines[-1]}" if lines else "")
+        told = [line for line in lines if line.startswith(_RULE_LABELS)] or lines[-1:]
+        return "\n".join([f"{self.name}: {error}", *told[:1]])
 
     def reportinfo(self) -> Any:
         return self.path, None, f"{self.path.name}::{self.name}"

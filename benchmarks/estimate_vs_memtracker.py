@@ -29,9 +29,9 @@ def run_estimate(preset: str, seq_len: int) -> dict[str, float]:
 
     workload = load_experiment(preset, weights="random", data="random", seq_len=seq_len).workload
     before = _resident_mib()
-    began = time.perf_counter()
+    began = _clock()
     found = estimate(workload)
-    return {"seconds": time.perf_counter() - began, "num_strategies": len(found.strategies),
+    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": len(found.strategies),
             "resident_mib": _resident_mib(), "resident_before_mib": before,
             "baseline_peak_mib": bytes_to_mib(found["baseline"].peak_allocated_bytes)}
 
@@ -50,7 +50,7 @@ def run_memtracker(preset: str, seq_len: int) -> dict[str, float]:
 
     workload = load_experiment(preset, weights="random", data="random", seq_len=seq_len).workload
     before = _resident_mib()
-    began = time.perf_counter()
+    began = _clock()
     with FakeTensorMode():
         model = AutoModelForCausalLM.from_config(load_config(workload), dtype=torch.float32).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
@@ -65,7 +65,7 @@ def run_memtracker(preset: str, seq_len: int) -> dict[str, float]:
                 tracker.reset_mod_stats()
     peak = tracker.get_tracker_snapshot("peak")
     total = max(sum(value for key, value in kinds.items() if str(key).endswith("Total")) for kinds in peak.values())
-    return {"seconds": time.perf_counter() - began, "num_strategies": 1, "resident_mib": _resident_mib(),
+    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 1, "resident_mib": _resident_mib(),
             "resident_before_mib": before, "baseline_peak_mib": bytes_to_mib(total)}
 
 
@@ -76,10 +76,10 @@ def run_weights_only(preset: str, seq_len: int) -> dict[str, float]:
     from memstrat.units import bytes_to_mib
 
     workload = load_experiment(preset, weights="random", data="random", seq_len=seq_len).workload
-    began = time.perf_counter()
+    began = _clock()
     model = build_model(workload, "meta")
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    return {"seconds": time.perf_counter() - began, "num_strategies": 0, "resident_mib": _resident_mib(),
+    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 0, "resident_mib": _resident_mib(),
             "resident_before_mib": 0.0, "baseline_peak_mib": bytes_to_mib(4 * weights)}
 
 
@@ -109,17 +109,25 @@ def main() -> None:
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         results[name] = json.loads(output.splitlines()[-1])
     ours, theirs = results["memstrat"], results["memtracker"]
-    per_strategy = theirs["seconds"] / (ours["seconds"] / ours["num_strategies"])
-    same_job = 4 * theirs["seconds"] / ours["seconds"]
+    per_strategy = theirs["cpu_seconds"] / (ours["cpu_seconds"] / ours["num_strategies"])
     if arguments.json:
-        print(json.dumps(results | {"speedup_per_strategy": per_strategy, "speedup_for_four": same_job}, indent=2))
+        print(json.dumps(results | {"speedup_per_strategy": per_strategy}, indent=2))
         return
-    print("| contender | strategies | seconds | resident (MiB) | baseline's peak (MiB) |")
-    print("|---|---|---|---|---|")
+    print("| contender | strategies | seconds | processor seconds | resident (MiB) | baseline's peak (MiB) |")
+    print("|---|---|---|---|---|---|")
     for name, row in results.items():
-        print(f"| {name} | {row['num_strategies']} | {row['seconds']:.1f} | {row['resident_mib']:.0f} | "
+        print(f"| {name} | {row['num_strategies']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} | {row['resident_mib']:.0f} | "
               f"{row['baseline_peak_mib']:,.0f} |")
-    print(f"\nPer strategy {per_strategy:.1f} x faster than MemTracker.")
+    print(f"\nPer strategy {per_strategy:.1f} x faster than MemTracker, by processor time.")
+
+
+def _clock() -> tuple[float, float]:
+    """Wall clock and processor time (s). The second hardly minds what else the machine does."""
+    return time.perf_counter(), time.process_time()
+
+
+def _since(began: tuple[float, float]) -> tuple[float, float]:
+    return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
 def _resident_mib() -> float:

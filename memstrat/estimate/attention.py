@@ -74,8 +74,9 @@ class SdpaKernels(TorchFunctionMode):
         kernel = self.kernel
         if self.is_cpu and kernel != "math" and (self._cpu_flash_takes_groups or not is_grouped):
             self.kernels_used.add("flash")
+            bias = None if attn_mask is None else _additive(attn_mask, query.dtype)
             return _aten._scaled_dot_product_flash_attention_for_cpu(
-                query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+                query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale)[0]
         if self.is_cpu:
             kernel = "math"
         elif kernel == "auto":
@@ -115,10 +116,16 @@ def _pad_heads(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
     return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
 
 
+def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean mask as what is added to the scores. Source: `convert_boolean_attn_mask` in attention.cpp."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.full((), -math.inf, device=mask.device, dtype=dtype))
+
+
 def _bias_of(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """A mask as the efficient kernel takes it: of the query's type, rows aligned to 16 elements."""
-    if mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, torch.full((), -math.inf, device=mask.device, dtype=query.dtype))
+    mask = _additive(mask, query.dtype)
     missing = -mask.shape[-1] % 16
     if missing:
         mask = torch.nn.functional.pad(mask, (0, missing))[..., :mask.shape[-1]]

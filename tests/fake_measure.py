@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memstrat.records import PathEvidence, Run
+from memstrat.runner import Runner, run_in_child
 
 PEAKS_MB = {"baseline": 30.0, "checkpoint": 20.0, "offload": 18.0, "hybrid": 19.0}
 STEP_TIMES_MS = {"baseline": 100.0, "checkpoint": 125.0, "offload": 200.0, "hybrid": 160.0}
@@ -40,3 +41,16 @@ def measure(spec: Any, report: Callable[[str, int, int], None]) -> Run:
               "memory_source": "tensor_accounting", "step1_loss": 7.5, "step1_grad_norm": 1.25,
               "path": PathEvidence(**(counts | PATHS[spec.strategy])), "execution_path_verified": True}
     return Run(**(values | what))
+
+
+class InProcess(Runner):
+    """Measures the planned figures right here instead of in a fresh process."""
+
+    def run(self, spec: Any, report: Any = None) -> Run:
+        return Run.model_validate(run_in_child("tests.fake_measure:measure", spec, report))
+
+
+def plan_stages(monkeypatch: Any, runner: type[Runner] = InProcess) -> None:
+    """Let the stages measure planned figures through `runner`."""
+    for stage in ("baseline", "g0", "g1"):
+        monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", runner)

@@ -10,20 +10,12 @@ from pathlib import Path
 import pytest
 
 from memstrat import cli, stages
-from memstrat.records import Run
-from memstrat.runner import Runner, run_in_child
-
-
-class InProcess(Runner):
-    def run(self, spec, report=None):
-        return Run.model_validate(run_in_child(self.target, spec, report))
+from tests.fake_measure import plan_stages
 
 
 @pytest.fixture(autouse=True)
 def planned_figures(monkeypatch, tmp_path):
-    planned = functools.partial(InProcess, target="tests.fake_measure:measure")
-    for stage in ("baseline", "g0", "g1"):
-        monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", planned)
+    plan_stages(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -110,6 +102,16 @@ def test_refusals_are_one_message_on_stderr(memstrat, words, message):
 @pytest.mark.parametrize("words", [("g0",), ("g0", "--label", "a1", "--iters", "many"), ("g9",), ("show",)])
 def test_usage_errors_exit_with_2(memstrat, words):
     assert memstrat(*words)[0] == 2
+
+
+def test_ctrl_c_says_that_finished_runs_are_kept(memstrat, monkeypatch):
+    def stop(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "g0", stop)
+    code, out, err = memstrat("g0", "--label", "a1", "--preset", "tiny", "--device", "cpu")
+    assert (code, out) == (130, "")
+    assert err.strip() == "memstrat: stopped. Finished runs are kept; the same command continues."
 
 
 def test_demo_takes_a_fresh_label_each_time(memstrat, monkeypatch):

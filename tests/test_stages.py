@@ -22,27 +22,18 @@ from memstrat.errors import (
     RecordError,
     UnknownNameError,
 )
-from memstrat.records import Run
-from memstrat.runner import Runner, run_in_child
+from memstrat.runner import Runner
 from memstrat.stages._g1 import estimate_baseline_mb
 from memstrat.stages._session import open_session
 from memstrat.storage import ResultsFolder, sha256_of
+from tests.fake_measure import plan_stages
 
 PLENTY_MB = 100_000.0
 
 
-class InProcess(Runner):
-    """Runs the planned figures right here; one test below keeps the real processes."""
-
-    def run(self, spec, report=None):
-        return Run.model_validate(run_in_child(self.target, spec, report))
-
-
 @pytest.fixture(autouse=True)
 def planned_figures(monkeypatch, tmp_path):
-    planned = functools.partial(InProcess, target="tests.fake_measure:measure")
-    for stage in ("baseline", "g0", "g1"):
-        monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", planned)
+    plan_stages(monkeypatch)
     monkeypatch.setattr("memstrat.stages._g1.estimate_baseline_mb", lambda session, seq_len: None)
     monkeypatch.setenv("MEMSTRAT_RESULTS_DIR", str(tmp_path / "benchmarks" / "results"))
     monkeypatch.setenv("MEMSTRAT_TEST_LOG", str(tmp_path / "log"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import random
 import time
@@ -11,16 +10,16 @@ from collections import Counter
 import pytest
 
 from memstrat import stages
-from memstrat.records import G0Record, Run
-from memstrat.runner import Runner, run_in_child
+from memstrat.records import G0Record
 from memstrat.storage import ResultsFolder, read_record
+from tests.fake_measure import InProcess, plan_stages
 
 
-class SlowInProcess(Runner):
+class SlowInProcess(InProcess):
     """Planned figures, right here, at a pace that leaves time to be killed: about two seconds a g0."""
 
     def run(self, spec, report=None):
-        run = Run.model_validate(run_in_child(self.target, spec, report))
+        run = super().run(spec, report)
         time.sleep(0.1)
         return run
 
@@ -31,9 +30,7 @@ def run_g0(label: str) -> None:
 
 @pytest.mark.parametrize("num_kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_g0_killed_at_random_moments_loses_and_repeats_no_finished_run(num_kills, tmp_path, monkeypatch):
-    planned = functools.partial(SlowInProcess, target="tests.fake_measure:measure")
-    for stage in ("baseline", "g0"):
-        monkeypatch.setattr(f"memstrat.stages._{stage}.Runner", planned)
+    plan_stages(monkeypatch, SlowInProcess)
     log, results = tmp_path / "log", ResultsFolder(tmp_path / "benchmarks" / "results")
     monkeypatch.setenv("MEMSTRAT_RESULTS_DIR", str(results.path))
     monkeypatch.setenv("MEMSTRAT_TEST_LOG", str(log))

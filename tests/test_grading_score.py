@@ -14,7 +14,7 @@ from memstrat.errors import InputError
 from memstrat.grading.batch import grade
 from memstrat.grading.processes import ChildServer, Limits
 
-LIMITS = Limits(call_s=1.0, load_s=4.0, memory_bytes=256 * 2**20)
+LIMITS = Limits(call_s=1.5, load_s=5.0, memory_bytes=256 * 2**20)
 
 
 @pytest.fixture(scope="module")

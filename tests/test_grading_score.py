@@ -107,7 +107,9 @@ def test_hidden_cases_depend_on_the_secret_and_are_never_shown(batch):
 
 def test_child_is_confined_and_its_environment_scrubbed(monkeypatch, tmp_path):
     monkeypatch.setenv("SECRET_TOKEN", "abc")
-    target = tmp_path / "made_by_child"
+    target, secret = tmp_path / "made_by_child", tmp_path / "grader" / "rubric.toml"
+    secret.parent.mkdir()
+    secret.write_text("hidden")
     source = f"""
 import os, socket
 def probe(what):
@@ -115,18 +117,20 @@ def probe(what):
         return sorted(os.environ)
     if what == "write":
         open({str(target)!r}, "w")
+    if what == "read":
+        return open({str(secret)!r}).read()
     if what == "network":
         socket.create_connection(("127.0.0.1", 9), 1)
     if what == "fork":
         return os.fork()
 """
-    with ChildServer() as server:
+    with ChildServer(denied=(str(secret.parent),)) as server:
         result = server.run([("probe", source)], "probe", [json.dumps([[what], {}]) for what in
-                                                          ("environment", "write", "network", "fork")])
+                                                          ("environment", "write", "network", "fork", "read")])
         assert "SECRET_TOKEN" not in result.answers[0]["value"]
         if sys.platform == "linux" and all(result.guards.values()):
-            errors = [result.answers[number]["error"].split(":")[0] for number in (1, 2, 3)]
-            assert errors[0] == "PermissionError" and errors[2] == "BlockingIOError"
+            errors = [result.answers[number]["error"].split(":")[0] for number in (1, 2, 3, 4)]
+            assert (errors[0], errors[2], errors[3]) == ("PermissionError", "BlockingIOError", "PermissionError")
             assert errors[1] in ("PermissionError", "OSError")
     assert not target.exists()
 

@@ -65,8 +65,8 @@ def run_memtracker(preset: str, seq_len: int) -> dict[str, float]:
                 tracker.reset_mod_stats()
     peak = tracker.get_tracker_snapshot("peak")
     total = max(sum(value for key, value in kinds.items() if str(key).endswith("Total")) for kinds in peak.values())
-    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 1, "resident_mib": _resident_mib(),
-            "resident_before_mib": before, "baseline_peak_mib": bytes_to_mib(total)}
+    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 1,
+            "resident_mib": _resident_mib(), "resident_before_mib": before, "baseline_peak_mib": bytes_to_mib(total)}
 
 
 def run_weights_only(preset: str, seq_len: int) -> dict[str, float]:
@@ -79,8 +79,8 @@ def run_weights_only(preset: str, seq_len: int) -> dict[str, float]:
     began = _clock()
     model = build_model(workload, "meta")
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 0, "resident_mib": _resident_mib(),
-            "resident_before_mib": 0.0, "baseline_peak_mib": bytes_to_mib(4 * weights)}
+    return {"seconds": _since(began)[0], "cpu_seconds": _since(began)[1], "num_strategies": 0,
+            "resident_mib": _resident_mib(), "resident_before_mib": 0.0, "baseline_peak_mib": bytes_to_mib(4 * weights)}
 
 
 CONTENDERS = {"memstrat": run_estimate, "memtracker": run_memtracker, "weights_only": run_weights_only}
@@ -116,8 +116,8 @@ def main() -> None:
     print("| contender | strategies | seconds | processor seconds | resident (MiB) | baseline's peak (MiB) |")
     print("|---|---|---|---|---|---|")
     for name, row in results.items():
-        print(f"| {name} | {row['num_strategies']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} | {row['resident_mib']:.0f} | "
-              f"{row['baseline_peak_mib']:,.0f} |")
+        print(f"| {name} | {row['num_strategies']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} | "
+              f"{row['resident_mib']:.0f} | {row['baseline_peak_mib']:,.0f} |")
     print(f"\nPer strategy {per_strategy:.1f} x faster than MemTracker, by processor time.")
 
 

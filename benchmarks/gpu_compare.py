@@ -31,8 +31,9 @@ def measure(case: tuple[int, str, str, str]) -> dict[str, Any]:
 
     from memstrat import strategies
     from memstrat.experiment import load_experiment
-    from memstrat.measure import TrainingStep, observe_memory
     from memstrat.models import build_model, make_inputs
+    from memstrat.probe import observe_memory
+    from memstrat.training_step import TrainingStep
 
     seq_len, dtype_mode, optimizer, name = case
     workload = load_experiment("pressure", weights="random", seq_len=seq_len, dtype_mode=dtype_mode,

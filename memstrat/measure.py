@@ -14,32 +14,26 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from pydantic import Field
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from memstrat import strategies
-from memstrat.loss_heads import causal_lm_loss
-from memstrat.memory import LiveBytes
 from memstrat.models import (
-    attention_context,
     build_model,
     check_attention,
     explain_kernel_error,
     load_config,
     make_inputs,
 )
-from memstrat.records import PathEvidence, PhaseMemory, Run
-from memstrat.saved_tensors import PathObserver, Watcher, watch_saved_tensors
+from memstrat.probe import observe_memory, observe_path
+from memstrat.records import Run
+from memstrat.training_step import TrainingStep
 from memstrat.units import bytes_to_mib
-from memstrat.workload import Frozen, OptimizerSpec, Workload
+from memstrat.workload import Frozen, Workload
 
-PHASES = ("forward", "backward", "optimizer")
 Report = Callable[[str, int, int], None]
 
 
@@ -92,68 +86,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         ("DefaultCPUAllocator" in text and "allocate memory" in text)
         or "CUDA out of memory" in text or "CUDA error: out of memory" in text
         or "CUBLAS_STATUS_ALLOC_FAILED" in text)
-
-
-def make_optimizer(parameters: Iterator[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
-    """The optimizer with exactly the flags given; a flag that is None is torch's own choice."""
-    flags = {"lr": spec.lr, "foreach": spec.foreach, "fused": spec.fused}
-    if spec.name == "SGD":
-        return torch.optim.SGD(parameters, momentum=spec.momentum or 0.0, **flags)
-    return torch.optim.AdamW(parameters, **flags)
-
-
-class TrainingStep:
-    """One optimizer step of a workload under a strategy, in three phases."""
-
-    def __init__(self, workload: Workload, strategy: strategies.Strategy, model: nn.Module,
-                 train_ids: torch.Tensor):
-        self.workload, self.strategy, self.model, self.train_ids = workload, strategy, model, train_ids
-        self.optimizer = make_optimizer(model.parameters(), workload.optimizer)
-
-    def loss_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy (nats) of one micro-batch, in the workload's dtype mode and kernel."""
-        workload = self.workload
-        with ExitStack() as stack:
-            stack.enter_context(attention_context(workload))
-            if workload.dtype_mode == "bf16":
-                stack.enter_context(torch.autocast(ids.device.type, torch.bfloat16))
-            return causal_lm_loss(self.model, ids, ids, workload.loss_head)
-
-    def forward(self) -> torch.Tensor:
-        with self.strategy.step_context(self.model):
-            return self.loss_of(self.train_ids)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        with attention_context(self.workload):  # a recomputation in here must take the same kernel
-            loss.backward()
-
-    def __call__(self) -> torch.Tensor:
-        """zero_grad, forward, backward, step. The loss, detached."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.forward()
-        self.backward(loss)
-        self.optimizer.step()
-        return loss.detach()
-
-
-def observe_path(step: TrainingStep) -> tuple[PathEvidence, list[str], int]:
-    """One watched step: what the strategy did, attention operators seen, and bytes it held on the host."""
-    vocab_size = step.model.config.get_text_config().vocab_size
-    observer, attention = PathObserver(step.model, vocab_size), _AttentionOperators()
-    step.optimizer.zero_grad(set_to_none=True)
-    with observer, attention:
-        with step.strategy.step_context(step.model):
-            observer.look_for_foreign_hooks()
-            loss = step.loss_of(step.train_ids)
-        observer.start_backward()
-        step.backward(loss)
-    step.optimizer.step()
-    return observer.evidence(), sorted(attention.seen), observer.peak_host_bytes
-
-
-def observe_memory(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
-    """One untimed step: peaks by phase, and bytes alive after forward. Needs an optimizer with its state."""
-    return _allocator_phases(step) if step.train_ids.device.type == "cuda" else _live_phases(step)
 
 
 # -- inside ---------------------------------------------------------------------------------
@@ -250,70 +182,3 @@ def _finite(value: torch.Tensor, what: str) -> float:
     if not math.isfinite(number):
         raise FloatingPointError(f"{what} must be finite, got {number}")
     return number
-
-
-class _AttentionOperators(TorchDispatchMode):
-    """Names of the attention operators that ran. The math kernel shows by its softmax."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if "scaled_dot_product" in name or name == "_safe_softmax":
-            self.seen.add(name)
-        return func(*args, **(kwargs or {}))
-
-
-class _HostTier(Watcher):
-    """Counts what pack hooks allocate to the host tier."""
-
-    def __init__(self, live: LiveBytes):
-        self.host = live.host
-
-
-def _live_phases(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
-    live = LiveBytes(step.train_ids.device.type, step.model.config.get_text_config().vocab_size)
-    step.optimizer.zero_grad(set_to_none=True)
-    live.register(step.model.parameters(), "parameters")
-    live.register(step.model.buffers(), "other_temporaries")
-    live.register([step.train_ids], "other_temporaries")
-    for state in step.optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor):
-                with live.host() if name == "step" else nullcontext():  # CUDA keeps the counters on the host
-                    live.register([value], "optimizer_state")
-    with live, watch_saved_tensors(_HostTier(live)):
-        with live.phase("forward"):
-            loss = step.forward()
-        with live.phase("backward"):
-            step.backward(loss)
-        with live.phase("optimizer"):
-            step.optimizer.step()
-    phases = {name: PhaseMemory(peak_allocated_bytes=phase.peak_device_bytes, host_peak_bytes=phase.peak_host_bytes,
-                                categories_at_peak=phase.categories_at_peak)
-              for name, phase in live.phases.items()}
-    return phases, live.resident_after_forward_bytes
-
-
-def _allocator_phases(step: TrainingStep) -> tuple[dict[str, PhaseMemory], int]:
-    device, phases = step.train_ids.device, {}
-    step.optimizer.zero_grad(set_to_none=True)
-
-    @contextmanager
-    def phase(name: str) -> Iterator[None]:
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        yield
-        torch.cuda.synchronize(device)
-        phases[name] = PhaseMemory(peak_allocated_bytes=torch.cuda.max_memory_allocated(device))
-
-    with phase("forward"):
-        loss = step.forward()
-    resident_bytes = torch.cuda.memory_allocated(device)
-    with phase("backward"):
-        step.backward(loss)
-    with phase("optimizer"):
-        step.optimizer.step()
-    return phases, resident_bytes

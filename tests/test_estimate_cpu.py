@@ -9,9 +9,10 @@ from memstrat import strategies
 from memstrat.estimate import TraceSettings, estimate
 from memstrat.estimate.compare import compare_readout
 from memstrat.experiment import load_experiment
-from memstrat.measure import TrainingStep, observe_memory
 from memstrat.models import build_model, make_inputs
+from memstrat.probe import observe_memory
 from memstrat.readout import Readout
+from memstrat.training_step import TrainingStep
 
 # Older transformers build one small mask more on a device with data.
 TOLERANCE = 0.01 if transformers.__version__.startswith("4.") else 0.0

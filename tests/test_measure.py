@@ -10,10 +10,11 @@ import torch
 
 from memstrat import measure, strategies
 from memstrat.errors import ModelError
-from memstrat.measure import RunSpec, TrainingStep, is_out_of_memory, make_optimizer, measure_run
+from memstrat.measure import RunSpec, is_out_of_memory, measure_run
 from memstrat.models import build_model, make_inputs
 from memstrat.records import Run
 from memstrat.strategies import Baseline, Checkpoint
+from memstrat.training_step import TrainingStep, make_optimizer
 from memstrat.units import MIB
 from memstrat.workload import OptimizerSpec, Workload
 

@@ -15,11 +15,12 @@ from transformers import AutoConfig
 
 from memstrat import strategies, workload
 from memstrat.errors import InputError, ModelError, UnknownNameError
-from memstrat.measure import TrainingStep, observe_path
 from memstrat.models import build_model, load_config, make_inputs
+from memstrat.probe import observe_path
 from memstrat.records import PathEvidence
 from memstrat.saved_tensors import HostOffload, counted_hooks
 from memstrat.strategies import Baseline, Checkpoint, Hybrid, Strategy
+from memstrat.training_step import TrainingStep
 from memstrat.workload import Workload
 
 TINY = Workload(model_id="memstrat/tiny-qwen2", seq_len=24)
@@ -50,9 +51,10 @@ def paths_of_all():
 
 @pytest.fixture
 def registry(monkeypatch):
-    """Registrations of a test end with it."""
-    monkeypatch.setattr(strategies, "_registry", dict(strategies._registry))
-    monkeypatch.setattr(workload, "_strategy_names", dict(workload._strategy_names))
+    """The core four alone, whatever other tests registered; a test's own registrations end with it."""
+    core = {name: strategies.get(name) for name in workload.CORE_STRATEGIES}
+    monkeypatch.setattr(strategies, "_registry", core)
+    monkeypatch.setattr(workload, "_strategy_names", dict.fromkeys(core))
 
 
 # -- same training --------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def test_get_with_engine_gives_a_copy_that_uses_it():
     assert strategies.get("checkpoint", engine) is strategies.get("checkpoint")
 
 
-def test_unknown_strategy_is_refused():
+def test_unknown_strategy_is_refused(registry):
     with pytest.raises(UnknownNameError, match="strategy: must be one of baseline, checkpoint, offload, hybrid, "
                                                "got 'swap'"):
         strategies.get("swap")

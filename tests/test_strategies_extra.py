@@ -6,24 +6,24 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from memstrat import measure, models, strategies, strategies_extra
+from memstrat import models, probe, strategies, strategies_extra, training_step
 from memstrat.experiment import load_experiment
 from memstrat.records import PathEvidence
 
 NAMES = ("every_2nd_layer", "boundary_offload", "selective_checkpoint")
 
 
-def make_step(name: str, prepare: bool = True) -> measure.TrainingStep:
+def make_step(name: str, prepare: bool = True) -> training_step.TrainingStep:
     workload = load_experiment("tiny").workload.replace(seq_len=32)
     model = models.build_model(workload, "cpu")
     train_ids, _ = models.make_inputs(workload, model.config, "cpu")
     if prepare:
         strategies.get(name).prepare(model)
-    return measure.TrainingStep(workload, strategies.get(name), model, train_ids)
+    return training_step.TrainingStep(workload, strategies.get(name), model, train_ids)
 
 
 def observe(name: str, prepare: bool = True) -> tuple[PathEvidence, list[str]]:
-    path, *_ = measure.observe_path(make_step(name, prepare))
+    path, *_ = probe.observe_path(make_step(name, prepare))
     return path, strategies.get(name).check_path(path)
 
 
@@ -106,7 +106,7 @@ def test_bytes_after_forward_lie_between_checkpoint_and_baseline():
     for name in ("baseline", "checkpoint", *NAMES):
         step = make_step(name)
         step()
-        alive[name] = measure.observe_memory(step)[1]
+        alive[name] = probe.observe_memory(step)[1]
     assert alive["boundary_offload"] < alive["checkpoint"] < alive["every_2nd_layer"] < alive["baseline"]
     assert alive["checkpoint"] < alive["selective_checkpoint"] < alive["baseline"]
 

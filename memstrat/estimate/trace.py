@@ -28,11 +28,11 @@ from memstrat.estimate.devices import ANY_DEVICE, CUBLASLT_WORKSPACE_BYTES, Devi
 from memstrat.estimate.scratch import BIASED_MATMULS, MATMULS, scratch_bytes
 from memstrat.estimate.shapes import ShapeCache
 from memstrat.loss_heads import causal_lm_loss
-from memstrat.measure import make_optimizer
 from memstrat.memory import LiveBytes
 from memstrat.memory.profile import Block, Event
 from memstrat.models import build_model
 from memstrat.saved_tensors import HostOffload, Watcher, watch_saved_tensors
+from memstrat.training_step import make_optimizer
 from memstrat.workload import OptimizerSpec, Workload
 
 

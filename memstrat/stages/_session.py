@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from memstrat import strategies_extra as strategies_extra  # registers them, so that a workload may name them
 from memstrat.environment import hardware_facts, hardware_id, package_versions, preflight, resolve_device
 from memstrat.errors import IdentityMismatchError, ModelError, NotReadyError
 from memstrat.experiment import Experiment, load_experiment

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,59 @@ def count_words(markdown: str) -> int:
     text = re.sub(r"\]\([^)]*\)", "]", text)
     chinese = re.findall(r"[\u4e00-\u9fff]", text)
     return len(re.sub(r"[\u4e00-\u9fff]", " ", text).split()) + len(chinese) // 2
+
+
+def filled_in(name: str) -> dict:
+    """The learner edition with its exercises done."""
+    notebook = edition(name, "learner en")
+    solved = {cell["id"]: source_of(cell) for cell in code_cells(edition(name, "solution en"))}
+    for cell in code_cells(notebook):
+        if cell["id"] in EXERCISES:
+            cell["source"] = solved[cell["id"]]
+    return notebook
+
+
+# What each test that asks for `outcomes` has run: the notebook, and whether unfinished exercises raise.
+RUNS = {
+    "test_solution_editions_run_and_agree_with_their_outputs": (lambda name: edition(name, "solution en"), True),
+    "test_chinese_solution_editions_run_and_agree_with_their_outputs": (
+        lambda name: edition(name, "solution zh"), True),
+    "test_untouched_learner_editions_fail_exactly_their_unfinished_exercises": (
+        lambda name: edition(name, "learner en"), True),
+    "test_learner_editions_with_the_solutions_filled_in_pass": (filled_in, True),
+    "test_run_all_on_an_untouched_learner_edition_reaches_the_end": (lambda name: edition(name, "learner zh"), False),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(request, tmp_path_factory):
+    """Every run that the selected tests need, two at a time: outcomes to come, and folder, by test.
+
+    The longest go first. A worker of pytest-xdist is one of several and runs one at a time.
+    """
+    items = [item for item in request.session.items
+             if item.path == request.path and "outcomes" in item.fixturenames]
+    items.sort(key=lambda item: item.callspec.params["name"] not in ("03_predict", "04_run", "06_go_further"))
+    with ThreadPoolExecutor(1 if "PYTEST_XDIST_WORKER" in os.environ else 2) as executor:
+        started = {}
+        for item in items:
+            make, strict = RUNS[item.originalname]
+            folder = tmp_path_factory.mktemp("run")
+            started[item.name] = executor.submit(
+                run_under_nbval, make(item.callspec.params["name"]), folder, strict=strict), folder
+        yield started
+        executor.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def outcomes(runs, request):
+    """Outcome by cell id of the run that this test is about."""
+    return runs[request.node.name][0].result()
+
+
+@pytest.fixture
+def folder_of_run(runs, request):
+    return runs[request.node.name][1]
 
 
 def test_editions_equal_their_source():
@@ -135,24 +190,21 @@ def test_stub_raises_and_names_its_exercise(grade_id):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_solution_editions_run_and_agree_with_their_outputs(name, tmp_path):
-    notebook = edition(name, "solution en")
-    compared = [cell for cell in code_cells(notebook) if "nbval-check-output" in cell["metadata"].get("tags", [])]
+def test_solution_editions_run_and_agree_with_their_outputs(name, outcomes):
+    compared = [cell for cell in code_cells(edition(name, "solution en"))
+                if "nbval-check-output" in cell["metadata"].get("tags", [])]
     assert compared, "at least one stored output must be compared"
-    outcomes = run_under_nbval(notebook, tmp_path, strict=True)
     assert {cell_id: text for cell_id, text in outcomes.items() if text != "passed"} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_chinese_solution_editions_run_and_agree_with_their_outputs(name, tmp_path):
-    outcomes = run_under_nbval(edition(name, "solution zh"), tmp_path, strict=True)
+def test_chinese_solution_editions_run_and_agree_with_their_outputs(name, outcomes):
     assert {cell_id: text for cell_id, text in outcomes.items() if text != "passed"} == {}
 
 
 @pytest.mark.parametrize("name", [*UNFINISHED, "04_run"])
-def test_untouched_learner_editions_fail_exactly_their_unfinished_exercises(name, tmp_path):
-    outcomes = run_under_nbval(edition(name, "learner en"), tmp_path, strict=True)
+def test_untouched_learner_editions_fail_exactly_their_unfinished_exercises(name, outcomes):
     failed = {cell_id: text for cell_id, text in outcomes.items() if text != "passed"}
     assert list(failed) == UNFINISHED.get(name, [])
     for cell_id, text in failed.items():
@@ -168,23 +220,16 @@ def test_learner_editions_without_exercises_hold_the_code_of_the_solution_editio
 
 
 @pytest.mark.parametrize("name", ["01_what_backward_needs", "02_fair_pairs"])
-def test_learner_editions_with_the_solutions_filled_in_pass(name, tmp_path):
-    notebook = edition(name, "learner en")
-    solved = {cell["id"]: source_of(cell) for cell in code_cells(edition(name, "solution en"))}
-    for cell in code_cells(notebook):
-        if cell["id"] in EXERCISES:
-            cell["source"] = solved[cell["id"]]
-    outcomes = run_under_nbval(notebook, tmp_path, strict=True)
+def test_learner_editions_with_the_solutions_filled_in_pass(name, outcomes, folder_of_run):
     assert set(outcomes.values()) == {"passed"}, outcomes
-    saved = sorted(path.stem for path in (tmp_path / "my_work").glob("*.py"))
+    saved = sorted(path.stem for path in (folder_of_run / "my_work").glob("*.py"))
     assert saved == sorted(grade_id for grade_id, spec in EXERCISES.items() if spec.notebook == name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_run_all_on_an_untouched_learner_edition_reaches_the_end(name, tmp_path):
+def test_run_all_on_an_untouched_learner_edition_reaches_the_end(name, outcomes):
     """Without strict an unfinished exercise says so and nothing raises: Run All does not stop."""
-    outcomes = run_under_nbval(edition(name, "learner zh"), tmp_path, strict=False)
     assert set(outcomes.values()) == {"passed"}, outcomes
 
 

@@ -12,6 +12,8 @@ import typer
 
 from memstrat.cli import commands, demo, estimate, grade, show
 
+STOPPED = 130  # the shell's code for Ctrl-C
+
 app = typer.Typer(
     name="memstrat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Recompute activations, move them to the host, or both? Measure it, predict it, decide it.")
@@ -29,5 +31,13 @@ def main() -> None:
         print(f"memstrat: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("memstrat: stopped. Finished runs are kept; the same command continues.", file=sys.stderr)
-        sys.exit(130)
+        _say_stopped()
+        sys.exit(STOPPED)
+    except SystemExit as end:
+        if end.code == STOPPED:  # how Typer passes Ctrl-C on
+            _say_stopped()
+        raise
+
+
+def _say_stopped() -> None:
+    print("memstrat: stopped. Finished runs are kept; the same command continues.", file=sys.stderr)

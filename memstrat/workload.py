@@ -22,6 +22,7 @@ from memstrat.errors import InputError, LabelError, UnknownNameError
 
 PLACEHOLDER_LABEL = "replace_with_unique_label"
 RUN_STAGES = ("prepare", "g0", "g1", "close")
+G1_LR, G1_WARMUP, G1_ITERS, G1_REPEATS = 1e-4, 1, 3, 3
 CORE_STRATEGIES = ("baseline", "checkpoint", "offload", "hybrid")
 
 _strategy_names: dict[str, None] = dict.fromkeys(CORE_STRATEGIES)
@@ -158,6 +159,14 @@ class Workload(Frozen):
         if self.data == "random" and "data_sha256" not in changes:
             values["data_sha256"] = ""
         return build(Workload, values)
+
+
+def isolate_activations(workload: Workload, seq_len: int) -> Workload:
+    """G1's task at one length: SGD without momentum, so that no optimizer state hides the activations."""
+    optimizer = OptimizerSpec(name="SGD", lr=G1_LR, momentum=0.0, foreach=workload.optimizer.foreach,
+                              fused=workload.optimizer.fused)
+    return workload.replace(seq_len=seq_len, optimizer=optimizer.model_dump(), warmup=G1_WARMUP, iters=G1_ITERS,
+                            repeats=G1_REPEATS)
 
 
 def build(model: type[BaseModel], values: Mapping[str, Any], where: str = "") -> Any:

@@ -71,8 +71,21 @@ def run_stage(stage: str, flags: dict[str, Any]) -> None:
     from memstrat.cli.render import print_stage
 
     print_stage(stage, result)
+    if stage == "g0":
+        _print_advice(result, arguments.get("model"))
 
 
 def note(text: str) -> None:
     """A line for people, beside the result."""
     print(text, file=sys.stderr)
+
+
+def _print_advice(record: dict[str, Any], model: str | None) -> None:
+    """What sets the peaks and which lever would move them, predicted; nothing where the model cannot be traced."""
+    from memstrat.errors import MemstratError
+    from memstrat.estimate.compare import advise_record
+
+    try:
+        print(*advise_record(record, model=model), sep="\n")
+    except MemstratError as error:
+        note(f"no advice: {error}")

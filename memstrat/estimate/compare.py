@@ -14,14 +14,13 @@ from memstrat.errors import InputError
 from memstrat.estimate.advice import advise_rows, what_if_of
 from memstrat.estimate.core import Estimate, estimate
 from memstrat.estimate.devices import ANY_DEVICE, DEVICES, Device
-from memstrat.estimate.search import isolate_activations
 from memstrat.estimate.trace import TraceSettings
 from memstrat.evidence import finite_number, rows_of
-from memstrat.experiment import resolve_model
+from memstrat.experiment import load_experiment, preset_names, resolve_model
 from memstrat.readout import Readout
 from memstrat.strategies import names as known_strategies
 from memstrat.units import bytes_to_mib, mib_to_bytes, parse_bytes
-from memstrat.workload import OptimizerSpec, Workload, build
+from memstrat.workload import OptimizerSpec, Workload, build, isolate_activations
 
 IMPLAUSIBLE_PCT = 5.0
 EXPLAINED_PCT = 1.0
@@ -103,6 +102,9 @@ def workload_of_record(record: dict[str, Any], model: str | None = None) -> Work
     }
     if model is not None:
         values |= resolve_model(model)
+    elif config.get("workload") in preset_names():  # a preset knows where its model lies
+        preset = load_experiment(config["workload"]).workload
+        values["model_path"] = preset.model_path if preset.model_id == values["model_id"] else None
     return build(Workload, values, "record")
 
 

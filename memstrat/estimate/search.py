@@ -16,7 +16,7 @@ from memstrat.estimate.devices import Device
 from memstrat.estimate.predict import Prediction
 from memstrat.estimate.trace import TraceSettings, trace_strategy
 from memstrat.models import load_config
-from memstrat.workload import OptimizerSpec, Workload
+from memstrat.workload import Workload, isolate_activations
 
 SEQ_LEN_STEP = 64
 """Lengths are tried in multiples of this many tokens."""
@@ -59,13 +59,6 @@ def find_largest_batch(workload: Workload, strategy: str, device: Device,
     """The largest micro-batch at the workload's length that the strategy can train."""
     return _search("micro_batch", strategy, 1, MAX_MICRO_BATCH, workload.micro_batch, _capacity(device),
                    _probe(workload, strategy, device, settings, "micro_batch"))
-
-
-def isolate_activations(workload: Workload, seq_len: int) -> Workload:
-    """The task at a length under SGD without momentum, as on G1's ladder: no optimizer state hides activations."""
-    spec = workload.optimizer
-    return workload.replace(seq_len=seq_len, optimizer=OptimizerSpec(
-        name="SGD", momentum=0.0, foreach=spec.foreach, fused=spec.fused).model_dump())
 
 
 def predict_ladder(workload: Workload, lengths: Sequence[int], device: Device, settings: TraceSettings | None = None,

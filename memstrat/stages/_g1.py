@@ -26,9 +26,8 @@ from memstrat.stages._g0 import load_g0
 from memstrat.stages._session import Session, open_session
 from memstrat.storage import sha256_of
 from memstrat.units import bytes_to_mib, mib_to_bytes
-from memstrat.workload import OptimizerSpec, Workload
+from memstrat.workload import isolate_activations
 
-SGD_LR, SGD_WARMUP, SGD_ITERS, SGD_REPEATS = 1e-4, 1, 3, 3
 MIN_MARGIN_MB, MARGIN_RATIO = 2048.0, 0.15
 PROJECTION = "conservative_linear_from_previous_sgd_peak_allocated"
 
@@ -66,14 +65,6 @@ def g1(label: str, *, free_memory_mb: Callable[[], float] | None = None, **argum
     return result
 
 
-def isolation_workload(workload: Workload, seq_len: int) -> Workload:
-    """The task at one length under SGD without momentum: no optimizer state hides the activations."""
-    optimizer = OptimizerSpec(name="SGD", lr=SGD_LR, momentum=0.0, foreach=workload.optimizer.foreach,
-                              fused=workload.optimizer.fused)
-    return workload.replace(seq_len=seq_len, optimizer=optimizer, warmup=SGD_WARMUP, iters=SGD_ITERS,
-                            repeats=SGD_REPEATS)
-
-
 def estimate_baseline_mb(session: Session, seq_len: int) -> float | None:
     """Predicted peak allocated (MiB) of the baseline at one length; None where the model cannot be traced."""
     hardware = session.hardware
@@ -83,7 +74,7 @@ def estimate_baseline_mb(session: Session, seq_len: int) -> float | None:
         capability = tuple(int(part) for part in hardware["capability"].split("."))
         settings = TraceSettings(Device(hardware["device"], mib_to_bytes(hardware["total_memory_mb"]), capability))
     try:
-        workload = isolation_workload(session.workload, seq_len)
+        workload = isolate_activations(session.workload, seq_len)
         return bytes_to_mib(estimate_peak_bytes(workload, "baseline", settings=settings))
     except Exception as error:  # a model that cannot be traced must not cost the ladder what was measured
         session.say(f"no estimate beside the projection at length {seq_len}: {error}")
@@ -120,7 +111,7 @@ class _Climb:
                 return
 
     def _measure(self, seq_len: int, source: str) -> Candidate:
-        workload = isolation_workload(self.session.workload, seq_len)
+        workload = isolate_activations(self.session.workload, seq_len)
         runs = run_all(self.runner, workload, self.journal, show_progress=self.session.show_progress,
                        title=f"g1, length {seq_len}")
         candidates = aggregate(compare_first_steps(runs, workload.identity()["amp_dtype"]), workload.micro_batch)
@@ -173,7 +164,7 @@ def _record(session: Session, g0_record: G0Record, g0_sha256: str, climb: _Climb
     floor = g0_record.quality_floor
     lengths = [record.model_dump(mode="json") for record in climb.lengths]
     summary = summarize_memory_boundary(lengths, g0_record.budget, floor, climb.status)
-    sgd = isolation_workload(session.workload, session.workload.seq_len)
+    sgd = isolate_activations(session.workload, session.workload.seq_len)
     config = {**session.config_block(sgd), "optimizer_momentum": sgd.optimizer.momentum,
               "seq_lens": [sgd.seq_len, *session.experiment.ladder],
               "comparison_scope": "activation_memory_isolation"}

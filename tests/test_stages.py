@@ -272,6 +272,25 @@ def test_close_refuses_a_config_that_is_no_plan(config, message, results):
     assert len(error.value.problems) == 1 and message in error.value.problems[0]
 
 
+def test_a_record_copied_under_another_label_is_refused(results, measured):
+    run_g0()
+    for kind in ("g0", "baseline"):
+        copy = results.file(kind, "a2", "cpu_rehearsal")
+        copy.write_bytes(results.file(kind, "a1", "cpu_rehearsal").read_bytes())
+    before = measured()
+    for call in (run_g0, run_g1, lambda label: stages.baseline(label, preset="tiny", device="cpu")):
+        with pytest.raises(RecordError, match="run_label must be 'a2', got 'a1'"):
+            call("a2")
+    assert measured() == before and not results.file("manifest", "a2").exists()
+
+
+def test_a_rehearsal_edited_into_a_gpu_result_is_refused(results):
+    run_g0()
+    edit(results.file("g0", "a1", "cpu_rehearsal"), content_sha256=None, run_mode="real_gpu")
+    with pytest.raises(RecordError, match="run_mode must be 'cpu_rehearsal', got 'real_gpu'"):
+        run_g0()
+
+
 def test_close_of_an_incomplete_g0_asks_for_another_run(plan):
     plan(offload={"oom_repeats": [2]})
     g0 = run_g0()

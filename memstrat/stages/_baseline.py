@@ -45,6 +45,7 @@ def measure_baseline(session: Session, runner: Runner) -> dict[str, Any]:
     path = session.file("baseline")
     if path.exists():
         report = read_record(path, TrainingBaseline)
+        session.require_own(path, report)
         _require_match(session, path, report)
         _write_manifest(session)
         return {**report.model_dump(mode="json"), "record_path": session.results.relative(path),

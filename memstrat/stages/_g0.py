@@ -61,6 +61,7 @@ def load_g0(session: Session) -> G0Record:
     """
     path = session.file("g0")
     record = read_record(path, G0Record)
+    session.require_own(path, record)
     require_same_identity(path.name, session.workload.identity(), record.config,
                           "Give the flags G0 was measured with, or choose another label.")
     return record

@@ -10,7 +10,7 @@ from typing import Any
 
 from memstrat import strategies_extra as strategies_extra  # registers them, so that a workload may name them
 from memstrat.environment import hardware_facts, hardware_id, package_versions, preflight, resolve_device
-from memstrat.errors import IdentityMismatchError, ModelError, NotReadyError
+from memstrat.errors import IdentityMismatchError, ModelError, NotReadyError, RecordError
 from memstrat.experiment import Experiment, load_experiment
 from memstrat.models import find_problems
 from memstrat.records import CPU_REHEARSAL, REAL_GPU, TopRecord
@@ -74,6 +74,19 @@ class Session:
         for warning in report.get("warnings", ()):
             self.say(f"warning: {warning}")
         return report
+
+    def require_own(self, path: Path, record: TopRecord) -> None:
+        """Refuse a file that was copied under this label's name.
+
+        Raises:
+            RecordError: naming label and run mode, where they differ.
+        """
+        problems = [f"{path.name}: {key} must be {expected!r}, got {getattr(record, key)!r}. A record belongs to what "
+                    "it was measured as: remove the copy, or choose another label."
+                    for key, expected in (("run_label", self.label), ("run_mode", self.run_mode))
+                    if getattr(record, key) != expected]
+        if problems:
+            raise RecordError("\n".join(problems))
 
     def model_problems(self) -> list[str]:
         """What stops the model or its data at the ladder's longest length; nothing is loaded."""

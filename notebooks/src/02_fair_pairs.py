@@ -252,7 +252,7 @@ memstrat.check("ex_validate", validate_strategy_experiment)
 # | 其他状态，或有指标不是有限数 | `{"name", "status": "invalid"}` |
 # | 基线本身不可用 | 没有任何候选是 comparable |
 #
-# **例子**：基线 11,000 MiB、8.0 samples/s、损失 1.06；checkpoint 为 8，200、6.8、1.08。节省量 2800.0，吞吐比 0.85，质量差 0.02。
+# **例子**：基线 11,000 MiB、8.0 samples/s、损失 1.06；checkpoint 为 8,200、6.8、1.08。节省量 2800.0，吞吐比 0.85，质量差 0.02。
 #
 # **预测**：对一个有用的策略，这三个数各是什么符号？
 # %% [markdown] id="pairs_hints" lang="en"
@@ -315,7 +315,7 @@ def build_strategy_pair_evidence(baseline, candidates):
     [zh]     除 oom 和 failed 外全部是 `invalid`。
     [zh]
     [zh] 古怪的输入绝不会变成收益。写了但不是 `ok` 的状态（包括 None）、没有名字的行、不是 dict 的行、
-    [zh] 溢出的差或比，都是 `invalid`;candidates 既不是 list 也不是 tuple 时，视为一个这样的行。
+    [zh] 溢出的差或比，都是 `invalid`；candidates 既不是 list 也不是 tuple 时，视为一个这样的行。
     [zh] 不是非负整数的 `repeat_count` 视为 0。输出的每个数都是有限数；
     [zh] `baseline` 副本里不是有限数的，用 None 代替。输入不会被修改。
     """
@@ -541,13 +541,13 @@ if widgets.all_done("ex_validate", "ex_pairs", "ex_handoff"):
 # %% [markdown] id="public_intro" lang="en"
 # ## A record that cannot be decided
 #
-# The next figures come from a public GPU course. They are real, and they have no path fields and a single run each.
+# The next figures come from a public GPU course. They are real, but they carry no ids, no repeat counts and no path fields.
 #
 # **Predict** what your functions make of them.
 # %% [markdown] id="public_intro" lang="zh"
 # ## 一份下不了结论的记录
 #
-# 下面的数字来自一门公开的 GPU 课程。数字是真的，但没有路径字段，而且每个只跑了一次。
+# 下面的数字来自一门公开的 GPU 课程。数字是真的，但没有 id，没有重复次数，也没有路径字段。
 #
 # **预测**：你的函数会怎么处理它们？
 # %% id="public_run" compare=true
@@ -558,9 +558,9 @@ if widgets.all_done("ex_validate", "ex_pairs", "ex_handoff"):
         print(issue)
 
 # %% [markdown] id="public_read" lang="en"
-# **Read.** Every candidate is refused, and not because the figures look wrong: nobody can tell whether the declared path ran, or how often. Such a record may be *shown*. It must never be *decided*.
+# **Read.** Every candidate is refused, and not because the figures look wrong: a missing id counts as a mismatch, and nobody can tell whether the declared path ran, or how often. Such a record may be *shown*. It must never be *decided*.
 # %% [markdown] id="public_read" lang="zh"
-# **解读**：每个候选都被拒绝了，并不是因为数字看着不对，而是没人说得清声明的路径有没有真的跑过、跑了几次。这样的记录可以*展示*，绝不能拿来*下结论*。
+# **解读**：每个候选都被拒绝了，并不是因为数字看着不对：缺了 id 就算不一致，而且没人说得清声明的路径有没有真的跑过、跑了几次。这样的记录可以*展示*，绝不能拿来*下结论*。
 # %% [markdown] id="limits" lang="en"
 # ## Limits
 #

@@ -39,7 +39,7 @@ from memstrat.plots.estimate import plot_categories
 # %% [markdown] id="paper" lang="zh"
 # ## 先用纸笔
 #
-# Qwen2.5-0.5B 有 494,032，768 个参数，fp32 下权重是 1,884.6 MiB。AdamW 更新的那一刻，下面这些同时存活：
+# Qwen2.5-0.5B 有 494,032,768 个参数，fp32 下权重是 1,884.6 MiB。AdamW 更新的那一刻，下面这些同时存活：
 #
 # | 内容 | 大小 | 原因 |
 # |---|---|---|
@@ -211,7 +211,7 @@ widgets.show_drawing(drawing, ["strategy", "phase", "is_peak", "peak_allocated_m
 # %% [markdown] id="why_intro" lang="zh"
 # ## 峰值由什么组成？
 #
-# **预测**：对基线来说，峰值时刻是被保存的激活大，还是优化器状态大？768 个 token、词表 151，936，fp32，如果同时有三份 logits 存活，要多少 MiB？
+# **预测**：对基线来说，峰值时刻是被保存的激活大，还是优化器状态大？768 个 token、词表 151,936，fp32，如果同时有三份 logits 存活，要多少 MiB？
 # %% id="why_table" compare=true
 kinds = ["parameters", "gradients", "optimizer_state", "optimizer_temporaries", "saved_activations", "logits_and_loss"]
 widgets.show(widgets.Table(

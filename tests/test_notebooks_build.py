@@ -124,6 +124,21 @@ def test_build_writes_four_editions_once(series):
     assert builder.build(series, report=lambda line: None) == []
 
 
+def test_changed_prose_keeps_outputs_and_changed_code_does_not(series, monkeypatch):
+    builder.build(series, report=lambda line: None)
+    ran = []
+    monkeypatch.setattr(builder, "run_notebook", ran.append)
+    source = series / "src" / "00_small.py"
+    source.write_text(SOURCE.replace("because", "since"), encoding="utf-8")
+    builder.build(series, report=lambda line: None)
+    solution = json.loads((series / "solutions" / "00_small.ipynb").read_text())
+    assert ran == [] and [cell.get("execution_count") for cell in solution["cells"]][-1] == 4
+    assert "since" in "".join(solution["cells"][4]["source"]) and builder.out_of_step(series) == []
+    source.write_text(SOURCE.replace("print(1)", "print(2)"), encoding="utf-8")
+    builder.build(series, report=lambda line: None)
+    assert len(ran) == 2
+
+
 def test_edited_missing_and_stray_editions_are_out_of_step(series):
     builder.build(series, report=lambda line: None)
     edited = json.loads((series / "00_small.ipynb").read_text())

@@ -1,7 +1,8 @@
 """Write the editions of the series, run the solution editions, and tell what is out of step.
 
-An executed edition keeps its outputs as long as its cells stay as they are; `execute=True` runs it
-anyway. Figures of this machine's speed stay in outputs that nbval does not compare.
+An executed edition keeps its outputs as long as its code stays as it is; `execute=True` runs it
+anyway (after a change of the library, say: nbval then tells that outputs differ). Figures of this
+machine's speed stay in outputs that nbval does not compare.
 
 Does not cover what a cell may say (see `source`).
 """
@@ -131,10 +132,10 @@ def build(folder: Path, *, execute: bool = False, only: Iterable[str] = (),
         for edition in editions(folder):
             path = folder / edition.path(source.name)
             notebook = make_notebook(source, edition)
-            same = path.exists() and _cells(json.loads(path.read_text(encoding="utf-8"))) == _cells(notebook)
-            if same and not (execute and edition.is_solution):
+            old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": []}
+            if _cells(old) == _cells(notebook) and not (execute and edition.is_solution):
                 continue
-            if edition.is_solution:
+            if edition.is_solution and (execute or not _take_outputs(notebook, old)):
                 run_notebook(notebook)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_to_text(notebook), encoding="utf-8")
@@ -187,6 +188,24 @@ def _cells(notebook: Any) -> list[tuple[Any, ...]]:
         return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
 
     return [(cell["id"], cell["cell_type"], text(cell), dict(cell["metadata"])) for cell in notebook["cells"]]
+
+
+def _take_outputs(notebook: Any, old: dict[str, Any]) -> bool:
+    """Copy the outputs of an executed edition whose code is the same; False if it is not."""
+    ours, theirs = ([cell for cell in cells if cell["cell_type"] == "code"]
+                    for cells in (notebook.cells, _nbformat_cells(old)))
+    if [(cell.id, cell.source) for cell in ours] != [(cell.id, cell.source) for cell in theirs]:
+        return False
+    for cell, executed in zip(ours, theirs, strict=True):
+        cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
+    return True
+
+
+def _nbformat_cells(notebook: dict[str, Any]) -> list[Any]:
+    """Cells as nbformat holds them, their text in one piece."""
+    import nbformat
+
+    return nbformat.reads(json.dumps(notebook), as_version=4).cells if notebook["cells"] else []
 
 
 def _is_progress(output: Any) -> bool:

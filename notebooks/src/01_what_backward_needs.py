@@ -192,9 +192,9 @@ memstrat.check("ex_saved_bytes", count_saved_bytes)
 # | `baseline` | 留在设备上 | 在设备上等着 | 直接读 | 容量 |
 # | `checkpoint` | 区域内只留区域的输入 | 其余的不存在 | 把区域的前向再跑一遍 | 计算 |
 # | `offload` | 搬到主机内存 | 在主机上等着 | 拷贝回来 | 传输和等待 |
-# | `hybrid` | 区域输入、以及区域之外保存的张量，搬到主机 | 其余的不存在 | 先拷回来，再重计算 | 两者都有 |
+# | `hybrid` | 区域输入、以及区域之外保存的张量，搬到主机 | 其余的不存在 | 先拷回来，再重算 | 两者都有 |
 #
-# 一个*区域*（region）就是一个解码器层。激活检查点也叫梯度检查点，核心思想是*重计算*。
+# 一个*区域*（region）就是一个解码器层。激活检查点也叫梯度检查点，核心思想是*重算*。
 # %% [markdown] id="toy_intro" lang="en"
 # ## Same training, other tape
 #
@@ -227,7 +227,7 @@ assert all(result.is_ok for result in results), [result.problems for result in r
 #
 # Passing proves semantics. It says nothing about savings: toys have nothing to save.
 # %% [markdown] id="toy_read" lang="zh"
-# **解读**：checkpoint 什么都不打包，重计算了唯一的区域：剩下 72 个元素，就是区域的输入，加上后面那层和损失保存的。offload 搬走全部七个被保存的张量，不做重计算。hybrid 两样都做：打包四个，没有一个在区域内，并且重计算。
+# **解读**：checkpoint 什么都不打包，重算了唯一的区域：剩下 72 个元素，就是区域的输入，加上后面那层和损失保存的。offload 搬走全部七个被保存的张量，不做重算。hybrid 两样都做：打包四个，没有一个在区域内，并且重算。
 #
 # 这些计数就是*路径证据*。以后测的每次运行都带着它；计数和策略的规则对不上的运行，峰值再漂亮也不算证据。
 #

@@ -61,7 +61,7 @@ for key in baseline:
 # | `ex_pairs` | rows that passed | each candidate is a comparison, or a kept failure, never a silent gap |
 # | `ex_handoff` | the comparisons | one status says whether they may go to the budget project |
 # %% [markdown] id="subtraction_read" lang="zh"
-# **解读**：候选的序列长度是 768，基线是 1024。峰值低是因为序列短；吞吐反而*更高*，原因也一样。重计算从来不会让一步变快。
+# **解读**：候选的序列长度是 768，基线是 1024。峰值低是因为序列短；吞吐反而*更高*，原因也一样。重算从来不会让一步变快。
 #
 # 算式本身不会提出任何异议。“能不能比”必须先问，而且要和“有没有收益”分开问。所以这里要写三个函数，而不是一个：
 #
@@ -89,7 +89,7 @@ for key in baseline:
 # | `peak_reserved_mb`（预留峰值） | 缓存分配器向驱动要走的总量：存活张量，加上缓存和碎片 | 这个进程能不能和别的进程共存；不用来算节省量 |
 # | `samples_per_s` | micro-batch × 1000 / 单步时间中位数 | 吞吐下限和吞吐比，也就是代价 |
 # | `eval_loss` | 在没有训练过的输入上的损失 | 质量下限：训练还是不是原来那个训练 |
-# | `execution_path_verified` | 重计算区域数、打包张量数符合该策略的规则 | 这一行算不算证据 |
+# | `execution_path_verified` | 重算区域数、打包张量数符合该策略的规则 | 这一行算不算证据 |
 # %% [markdown] id="validate_intro" lang="en"
 # ## Exercise 1: may these rows be compared?
 #

@@ -111,7 +111,7 @@ def test_ctrl_c_says_that_finished_runs_are_kept(memstrat, monkeypatch):
     monkeypatch.setattr(stages, "g0", stop)
     code, out, err = memstrat("g0", "--label", "a1", "--preset", "tiny", "--device", "cpu")
     assert (code, out) == (130, "")
-    assert err.strip() == "memstrat: stopped. Finished runs are kept; the same command continues."
+    assert err.strip() == "memstrat: stopped. Finished runs are kept: the same stage continues under the same label."
 
 
 def test_demo_takes_a_fresh_label_each_time(memstrat, monkeypatch):

@@ -40,4 +40,4 @@ def main() -> None:
 
 
 def _say_stopped() -> None:
-    print("memstrat: stopped. Finished runs are kept; the same command continues.", file=sys.stderr)
+    print("memstrat: stopped. Finished runs are kept: the same stage continues under the same label.", file=sys.stderr)

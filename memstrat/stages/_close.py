@@ -68,8 +68,9 @@ class _Review:
 
     def __init__(self, label: str, results: ResultsFolder):
         self.label, self.results, self.problems = label, results, []
-        self.run_mode = next((mode for mode in (REAL_GPU, CPU_REHEARSAL)
-                              if any(results.file(kind, label, mode).exists() for kind in ("g0", "g1"))), REAL_GPU)
+        found = [mode for mode in (REAL_GPU, CPU_REHEARSAL)
+                 if any(results.file(kind, label, mode).exists() for kind in ("g0", "g1"))]
+        self.run_mode, self.is_recorded = (found or [REAL_GPU])[0], bool(found)
         self.g0_path, self.g0 = self._read("g0", G0Record)
         self.g1_path, self.g1 = self._read("g1", G1Record)
         if self.g0:
@@ -82,8 +83,8 @@ class _Review:
     def _read(self, kind: str, model: type) -> tuple[Path | None, Any]:
         path = self.results.file(kind, self.label, self.run_mode)
         if not path.is_file():
-            self.problems.append(f"{path.name}: must exist, got no such file. Run memstrat {kind} "
-                                 f"--label {self.label}.")
+            name = path.name if self.is_recorded else f"the {kind} record of {self.label}"
+            self.problems.append(f"{name}: must exist, got no such file. Run memstrat {kind} --label {self.label}.")
             return None, None
         try:
             return path, read_record(path, model)

@@ -68,7 +68,8 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
     """A preset or a user's file, with every given override (those that are None count as not given).
 
     A changed base length without a ladder scales the ladder with it. A model of the user's own
-    without preset, file or cap leaves the budget open: its numbers belong to another model.
+    without preset, file or cap leaves the budget open: its numbers belong to another model. On
+    every device, its folder's weights are used where it holds some, and random ones where not.
 
     Args:
         preset: name of a bundled preset; `default_preset` if neither is given.
@@ -93,6 +94,7 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
         tables["budget"] = {}
         tables["workload"]["name"] = "custom"
         tables.pop("reference_label", None)
+        tables["workload"]["weights"] = _weights_of(Path(str(given["model"])), tables["workload"].get("weights"))
     problems = _apply_overrides(tables, given)
     budget = tables.get("budget") or None
     if budget is not None and "memory_cap_mb" not in budget:
@@ -117,6 +119,8 @@ def load_experiment(preset: str | None = None, workload_file: str | Path | None 
     return experiment
 
 
+WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 _OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
 _TO_WORKLOAD = ("weights", "data", "dtype_mode", "micro_batch", "seq_len", "loss_head", "attention",
                 "warmup", "iters", "repeats", "seed", "strategies", "model_source")
@@ -175,6 +179,14 @@ def _scale_ladder(ladder: Any, base: Any, seq_len: Any) -> Any:
     return list(dict.fromkeys(length for length in scaled if length > seq_len))
 
 
+def _weights_of(path: Path, otherwise: Any) -> Any:
+    """`pretrained` for a local folder that holds weights, `random` for one without; else as the preset says."""
+    if not path.exists():
+        return otherwise
+    folder = path if path.is_dir() else path.parent
+    return "pretrained" if any(next(folder.glob(pattern), None) for pattern in WEIGHT_FILES) else "random"
+
+
 def resolve_model(model: str) -> dict[str, Any]:
     """`model_id` and `model_path` for a hub id, a local folder or a config.json.
 
@@ -184,6 +196,9 @@ def resolve_model(model: str) -> dict[str, Any]:
     path = Path(model)
     config = path / "config.json" if path.is_dir() else path
     if not path.exists():
+        if not _HUB_ID.fullmatch(model):
+            raise InputError(f"model: must be a folder, a config.json or a Hub id (owner/name), got {model!r}, and "
+                             "nothing lies there. Correct the path, or save the model there with save_pretrained.")
         return {"model_id": model, "model_path": None}
     if not config.is_file():
         raise InputError(f"model: must be a folder with a config.json, got {model!r} without one. "

@@ -30,6 +30,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from memstrat.errors import DataError, ModelError
+from memstrat.experiment import WEIGHT_FILES
 from memstrat.workload import Workload, find_in_checkout
 
 _CONFIGS = Path(__file__).parent / "configs"
@@ -38,7 +39,6 @@ BUNDLED_CONFIGS: dict[str, Path] = {
     "Qwen/Qwen2.5-0.5B-Instruct": _CONFIGS / "qwen2.5-0.5b-instruct.json",
 }
 _UNPUBLISHED = ("memstrat/tiny-qwen2",)
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TOKENIZERS = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json")
 _KERNELS = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION,
             "flash": SDPBackend.FLASH_ATTENTION}
@@ -229,7 +229,7 @@ def _folder_problems(path: Path, workload: Workload) -> list[str]:
     if not config.is_file():
         return [f"model_path: must be a folder with a config.json, got {str(workload.model_path)!r} without one. "
                 "Give --model the folder that save_pretrained wrote."]
-    if workload.weights == "pretrained" and not _has_any(config.parent, _WEIGHTS):
+    if workload.weights == "pretrained" and not _has_any(config.parent, WEIGHT_FILES):
         return [f"model_path: must hold weights (*.safetensors) with weights 'pretrained', got "
                 f"{str(workload.model_path)!r} without any. Complete the folder, or use --weights random."]
     files = sorted(config.parent.glob("*.safetensors")) if workload.weights == "pretrained" else []
@@ -268,7 +268,7 @@ def _cached_folder(source: str, workload: Workload) -> Path | None:
         names = (workload.model_id, workload.model_id.replace(".", "___"))
         folders = [root / below / name for below in ("models", "") for name in names]
         folder = next((folder for folder in folders if (folder / "config.json").is_file()), None)
-    if folder is None or (workload.weights == "pretrained" and not _has_any(folder, _WEIGHTS)):
+    if folder is None or (workload.weights == "pretrained" and not _has_any(folder, WEIGHT_FILES)):
         return None
     return folder if workload.data == "random" or _has_any(folder, _TOKENIZERS) else None
 

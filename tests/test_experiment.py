@@ -93,6 +93,24 @@ def test_load_experiment_own_model_leaves_the_budget_open(tmp_path):
         experiment.require_budget()
 
 
+@pytest.mark.parametrize("default_preset", ["tiny", "pressure"])
+@pytest.mark.parametrize(("files", "weights"), [((), "random"), (("model.safetensors",), "pretrained"),
+                                                (("pytorch_model.bin",), "pretrained")])
+def test_load_experiment_own_model_uses_the_weights_it_holds_on_every_device(tmp_path, files, weights, default_preset):
+    for name in ("config.json", *files):
+        (tmp_path / name).write_text("{}")
+    for model in (tmp_path, tmp_path / "config.json"):
+        experiment = load_experiment(model=str(model), default_preset=default_preset)
+        assert experiment.workload.weights == weights
+    assert load_experiment(model=str(tmp_path), weights="random").workload.weights == "random"
+
+
+@pytest.mark.parametrize("model", ["./my-model", "/nowhere/my-model", "my model", "a/b/c", "~/m"])
+def test_load_experiment_names_a_path_where_no_model_lies(model):
+    with pytest.raises(InputError, match="nothing lies there"):
+        load_experiment(model=model)
+
+
 def test_load_experiment_own_model_under_a_named_preset_keeps_its_budget(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert load_experiment("tiny", model=str(tmp_path)).budget.memory_cap_mb == 30

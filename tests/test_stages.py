@@ -503,6 +503,13 @@ def test_prepare_says_which_command_comes_next():
     assert "memstrat close --label a1" in stages.prepare("a1", preset="tiny", device="cpu")["next_actions"][-1]
 
 
+def test_prepare_repeats_no_preset_that_was_not_given(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    actions = stages.prepare("a1", device="cpu", model=str(tmp_path), seq_len=64)["next_actions"]
+    assert actions[-1] == "Run memstrat g0 --label a1, with the flags given here."
+    assert stages.prepare("a1", preset="tiny")["next_actions"][-1] == "Run memstrat g0 --label a1 --preset tiny."
+
+
 def test_prepare_reports_a_missing_model(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen2"}')

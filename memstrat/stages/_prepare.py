@@ -46,7 +46,7 @@ def prepare(label: str = PLACEHOLDER_LABEL, **arguments: Any) -> dict[str, Any]:
         problems.append(f"results folder {session.results.relative(session.results.path)} cannot be written. "
                         "Choose another --results-dir.")
     manifest = _manifest_state(session)
-    actions.append(_next_command(session, records, manifest))
+    actions.append(_next_command(session, records, manifest, _flags_of(arguments)))
     return {
         "run_label": label, "run_mode": session.run_mode, "ready": not problems, "problems": problems,
         "next_actions": actions, "preflight": report, "workload": session.config_block(),
@@ -81,15 +81,23 @@ def _manifest_state(session: Session) -> dict[str, Any]:
         return {"status": "refused", "reason": str(error)}
 
 
-def _next_command(session: Session, records: dict[str, Any] | None, manifest: dict[str, Any]) -> str:
+def _flags_of(arguments: dict[str, Any]) -> str:
+    """How the next stage takes up what was given here: the preset by name, all else by a reminder."""
+    given = {key for key, value in arguments.items() if value is not None
+             and key not in ("progress", "say") and (key, value) != ("device", "auto")}
+    named = f" --preset {arguments['preset']}" if "preset" in given else ""
+    return f"{named}, with the {'other ' if named else ''}flags given here" if given - {"preset"} else named
+
+
+def _next_command(session: Session, records: dict[str, Any] | None, manifest: dict[str, Any], flags: str) -> str:
     if session.label == PLACEHOLDER_LABEL:
         return "Choose a label of your own: set RUN_LABEL, or give --label."
     if manifest["status"] == "refused":
         return manifest["reason"]
     if records is None:
-        return f"Run memstrat g0 --label {session.label} --preset {session.workload.name}."
+        return f"Run memstrat g0 --label {session.label}{flags}."
     if records["g1_path"] is None:
-        return f"Run memstrat g1 --label {session.label} --preset {session.workload.name}."
+        return f"Run memstrat g1 --label {session.label}{flags}."
     if records["ready_for_decision"]:
         return f"Run memstrat close --label {session.label}."
     return f"Run memstrat review --label {session.label} and mend the problems it lists."

@@ -6,6 +6,7 @@ import pytest
 import transformers
 
 from memstrat import strategies
+from memstrat.errors import InputError
 from memstrat.estimate import TraceSettings, estimate
 from memstrat.estimate.compare import compare_readout
 from memstrat.experiment import load_experiment
@@ -36,7 +37,16 @@ def count_live_bytes(workload, name):
     {}, {"dtype_mode": "bf16"}, {"attention": "math", "optimizer": "sgd", "loss_head": "chunked"},
     {"foreach": False, "seq_len": 384}], ids=lambda overrides: "-".join(map(str, overrides.values())) or "preset")
 def test_estimate_equals_tensor_accounting(overrides):
-    workload = make_tiny(**overrides)
+    assert_estimate_equals_count(make_tiny(**overrides))
+
+
+def test_estimate_equals_tensor_accounting_of_a_model_with_dropout(tmp_path):
+    transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=0,
+                            eos_token_id=0).save_pretrained(tmp_path)
+    assert_estimate_equals_count(make_tiny(model=str(tmp_path), seq_len=64, ladder=[]))
+
+
+def assert_estimate_equals_count(workload):
     found = estimate(workload, settings=TraceSettings(is_cpu=True, with_eval=False))
     for name in workload.strategies:
         phases, resident_bytes = count_live_bytes(workload, name)
@@ -75,6 +85,13 @@ def test_compare_calls_a_peak_five_percent_off_implausible_and_says_why(tmp_path
     assert rows["checkpoint"]["verdict"] == "implausible"
     assert any("the strategy's path did not run" in line for line in rows["checkpoint"]["explanations"])
     assert result["memory_source"] == "tensor_accounting"
+
+
+def test_compare_asks_for_the_folder_of_a_local_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    workload = make_tiny(model=str(tmp_path))
+    with pytest.raises(InputError, match="give --model FOLDER"):
+        compare_readout(Readout("mine", tmp_path, g0=make_record(workload, {"baseline": 9.0})))
 
 
 def test_compare_admits_that_nothing_explains_a_peak(tmp_path):

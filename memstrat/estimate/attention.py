@@ -72,7 +72,8 @@ class SdpaKernels(TorchFunctionMode):
                 scale: float | None = None, enable_gqa: bool = False) -> torch.Tensor:
         is_grouped = enable_gqa and query.shape[1] != key.shape[1]
         kernel = self.kernel
-        if self.is_cpu and kernel != "math" and (self._cpu_flash_takes_groups or not is_grouped):
+        cpu_flash_fits = (self._cpu_flash_takes_groups or not is_grouped) and not dropout_p  # use_flash_attention_cpp
+        if self.is_cpu and kernel != "math" and cpu_flash_fits:
             self.kernels_used.add("flash")
             bias = None if attn_mask is None else _additive(attn_mask, query.dtype)
             return _aten._scaled_dot_product_flash_attention_for_cpu(

@@ -105,6 +105,9 @@ def workload_of_record(record: dict[str, Any], model: str | None = None) -> Work
     elif config.get("workload") in preset_names():  # a preset knows where its model lies
         preset = load_experiment(config["workload"]).workload
         values["model_path"] = preset.model_path if preset.model_id == values["model_id"] else None
+    if str(values["model_id"]).startswith("local/") and not values.get("model_path"):
+        raise InputError(f"model: must be the folder that was measured, got nothing for {values['model_id']!r}. "
+                         "A record holds no paths: give --model FOLDER.")
     return build(Workload, values, "record")
 
 

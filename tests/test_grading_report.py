@@ -57,6 +57,7 @@ def test_reports_hold_a_row_a_column_a_suite_and_a_page_each(tmp_path, release):
     assert "<b>bob" not in bob and "&lt;b&gt;bob" in bob
     for page in pages.values():
         HTMLParser().feed(page)
+        assert "`" not in page[page.index("<h1>"):]  # code is set as code
         assert "def build_strategy_pair_evidence" not in page  # the reference's source is never shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -28,9 +29,10 @@ STATUSES = {
     "not_loaded": Text("the cell does not define the function", "单元格未能定义该函数"),
     "not_scored": Text("could not be scored; your instructor has been told", "未能评分，教师会收到通知"),
 }
+_CODE = re.compile("`([^`]+)`")
 STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}
 table{border-collapse:collapse}td,th{border:1px solid #999;padding:.3rem .7rem;text-align:left}
-pre{background:#f4f4f4;padding:.7rem;overflow:auto;white-space:pre-wrap}h3{margin-bottom:.2rem}"""
+pre{background:#f4f4f4;padding:.7rem;overflow:auto;white-space:pre-wrap}td:nth-child(3){white-space:nowrap}h3{margin-bottom:.2rem}"""
 
 
 def page(row: dict[str, Any], content: dict[str, Any], rubric: Rubric, language: str) -> str:
@@ -74,7 +76,7 @@ def _exercise(name: str, one: dict[str, Any], language: str) -> list[str]:
     for broken in one["broken"]:
         error = broken.get("error") or say(AN_ERROR, language)
         rule = say(RULES[broken["rule"]], language, error=error, limit=f"{broken['limit_s']:g}")
-        parts.append(f"<h3>{escape(rule)}</h3>")
+        parts.append("<h3>" + _CODE.sub(r"<code>\1</code>", escape(rule)) + "</h3>")
         if broken["source"] == "hidden":
             parts.append(f"<p>{escape(say(HIDDEN, language))}</p>")
             continue

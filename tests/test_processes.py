@@ -29,7 +29,9 @@ def server():
 
 def write_script(text: str) -> list[str]:
     """A command that runs a script which no file holds and no main guard protects."""
-    head = f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent)!r}]\n"
+    # A shell's background job ignores Ctrl-C, and so would what it starts.
+    head = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            f"sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent)!r}]\n")
     return [sys.executable, "-c", head + textwrap.dedent(text)]
 
 

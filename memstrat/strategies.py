@@ -2,6 +2,10 @@
 
 A strategy of your own takes about ten lines:
 
+    import torch
+    from memstrat.saved_tensors import HostOffload, counted_hooks
+    from memstrat.strategies import Strategy, register
+
     class OffloadLarge(Strategy):
         name = "offload_large"
         description = "saved tensors of 1 MiB or more move to the host"

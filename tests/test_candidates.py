@@ -94,7 +94,8 @@ def test_compare_first_steps_never_judges_by_a_failed_baseline():
 
 def test_summarize_repeats_pairs_within_the_block():
     candidates = aggregate([
-        make_run(repeat=0, samples_per_s=10.0), make_run(repeat=1, samples_per_s=8.0), make_run(repeat=2, status="failed"),
+        make_run(repeat=0, samples_per_s=10.0), make_run(repeat=1, samples_per_s=8.0),
+        make_run(repeat=2, status="failed"),
         make_run("checkpoint", 0, samples_per_s=9.0), make_run("checkpoint", 1, samples_per_s=6.0),
         make_run("checkpoint", 2, samples_per_s=5.0)], 1)
     summary = summarize_repeats(candidates)

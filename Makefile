@@ -5,6 +5,9 @@ INSTALLED := $(VENV)/.installed
 PYTHONS := $(or $(PYTHON),python3 python3.11 python3.12 python3.13)
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTEST := $(BIN)/python -m pytest
+# Two workers of one thread each fill two cores; a file stays on one worker, for its fixtures. What times
+# something is slow tier and runs alone.
+PARALLEL := -n 2 --dist loadfile
 
 .PHONY: help install demo test test-all lint docs notebooks clean
 
@@ -36,10 +39,10 @@ demo: $(INSTALLED)
 	@$(BIN)/memstrat demo
 
 test: $(INSTALLED)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) $(PARALLEL) -m "not slow"
 
-test-all: $(INSTALLED)
-	@$(PYTEST)
+test-all: test
+	@$(PYTEST) -m slow
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

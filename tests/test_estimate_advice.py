@@ -47,6 +47,15 @@ def test_advice_offers_no_foreach_where_its_temporaries_set_the_peak():
     assert asked[0][1]["optimizer"]["foreach"] is False
 
 
+def test_advice_speaks_chinese():
+    sentences = advise_rows([BASELINE, CHECKPOINT], make_workload(), answer(8577, "backward")[0], "zh")
+    assert sentences == [
+        "baseline 的峰值由反向决定（9,755 MiB），checkpoint 的由优化器更新决定（9,425 MiB）。",
+        "此时 `foreach` 的临时张量相当于再多一份参数（1,885 MiB）：加上 --no-foreach，"
+        "checkpoint 的峰值会是 8,577 MiB，由反向决定。",
+        "目前 checkpoint 省得最多：330 MiB，占基线峰值的 3%。"]
+
+
 def test_advice_does_not_offer_what_is_already_off():
     what_if, asked = answer(1, "backward")
     sentences = advise_rows([CHECKPOINT], make_workload(foreach=False), what_if)

@@ -220,7 +220,7 @@ widgets.show(widgets.Table(
      for item in predicted.strategies], caption="MiB at the peak"))
 
 # %% id="why_advice"
-for sentence in advise(predicted):
+for sentence in advise(predicted, widgets.language()):
     print(sentence)
 
 # %% [markdown] id="why_read" lang="en"
@@ -261,7 +261,7 @@ MODEL, SEQ_LEN, CARD = None, 1024, "24GiB"  # MODEL：模型目录或 config.jso
 
 if MODEL:
     own = experiment.load_experiment(model=MODEL, seq_len=SEQ_LEN, weights="random", ladder=[]).workload
-    for sentence in advise(estimate(own, device=find_device(CARD))):
+    for sentence in advise(estimate(own, device=find_device(CARD)), widgets.language()):
         print(sentence)
 
 # %% [markdown] id="limits" lang="en"

@@ -6,6 +6,9 @@ Needs an environment of its own with nbgrader (337 MB, not a requirement of this
     python benchmarks/grading_nbgrader.py --nbgrader /path/nbg/bin/python
 
 nbgrader runs the same test cells (`memstrat.check`) in kernels of the Python that runs this script.
+It confines nothing, and the set holds submissions that fork without end, kill what started them and
+write into this package: run it on a machine or in a container that can be thrown away, or leave those
+kinds out with --only. What `writes_outside` leaves in the package is removed afterwards.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ def run_nbgrader(python: str, course: Path, cell_timeout_s: int, kinds: list[Kin
     for command in (["generate_assignment", "hw"], *one_by_one):  # one that hangs must not lose the others
         subprocess.run([*PREFIX, python, "-m", "nbgrader", *command], cwd=course, env=environment, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (ROOT / "memstrat" / "evil.py").unlink(missing_ok=True)
     text = subprocess.run([python, "-c", READ_GRADES], cwd=course, env=environment, check=True, capture_output=True,
                           text=True).stdout
     return json.loads(text)

@@ -13,7 +13,6 @@ training-performance-project/v1, memory-strategy-input-manifest/v1, memory-strat
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -263,11 +262,6 @@ def content_sha256(content: dict[str, Any]) -> str:
     """SHA-256 of the canonical JSON without `provenance` and `content_sha256`."""
     kept = {key: value for key, value in content.items() if key not in UNHASHED}
     return hashlib.sha256(canonical_json(kept).encode()).hexdigest()
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """The value, or None where it is NaN or infinite: JSON has neither."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def json_schema() -> dict[str, Any]:

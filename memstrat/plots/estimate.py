@@ -17,7 +17,6 @@ from memstrat.wording import word
 PHASES = ("forward", "backward", "optimizer")
 MAX_POINTS = 400
 """Points a timeline is drawn from; each is the highest of its stretch of events."""
-_SHORT_PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
 _CATEGORIES = {  # Okabe and Ito's colours; the hatch says the same
     "parameters": ("#999999", ""), "gradients": ("#E69F00", "//"), "optimizer_state": ("#56B4E9", "\\\\"),
     "optimizer_temporaries": ("#0072B2", "xx"), "saved_activations": ("#009E73", ".."),

@@ -548,6 +548,16 @@ def test_a_stopped_g0_continues_where_it_was(number, monkeypatch, measured):
     assert len(measured()) == 3 + 12 + 1
 
 
+def test_a_g0_stopped_once_its_record_is_written_leaves_no_journal(monkeypatch, results):
+    with monkeypatch.context() as patch:
+        patch.setattr("memstrat.journal.Journal.close", lambda self: None)
+        run_g0()
+    assert len(list((results.path / ".memstrat").glob("*.jsonl"))) == 2  # the baseline's and g0's
+    assert run_g0()["g0_reused"] is True
+    stages.baseline("a1", preset="tiny", device="cpu")
+    assert not list((results.path / ".memstrat").glob("*.jsonl"))
+
+
 def test_a_stopped_g1_keeps_what_it_was_admitted_by(monkeypatch):
     run_g0()
     with monkeypatch.context() as patch:

@@ -48,6 +48,7 @@ def measure_baseline(session: Session, runner: Runner) -> dict[str, Any]:
         session.require_own(path, report)
         _require_match(session, path, report)
         _write_manifest(session)
+        session.journal_path("baseline").unlink(missing_ok=True)
         return {**report.model_dump(mode="json"), "record_path": session.results.relative(path),
                 "record_state": "already_complete"}
     workload = session.workload.replace(strategies=("baseline",))

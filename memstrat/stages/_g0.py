@@ -69,6 +69,7 @@ def load_g0(session: Session) -> G0Record:
 
 def _reuse(session: Session, path: Path) -> dict[str, Any]:
     record = load_g0(session)
+    session.journal_path("g0").unlink(missing_ok=True)  # left if the stage was killed once its record was written
     return {**record.model_dump(mode="json"), "g0_reused": True, "record_path": session.results.relative(path),
             "record_state": "already_complete"}
 
